@@ -1,0 +1,28 @@
+// The oracle: attention in double precision, materialised row by row, written
+// to be read. Tests compare every backend with it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/problem.h"
+
+namespace attendant::kernels::reference {
+
+struct OracleResult {
+  // [batch, rows_q, num_q_heads, head_dim_v], contiguous; 0 in uncovered rows.
+  std::vector<double> out;
+  // [batch, num_q_heads, rows_q]; -inf in uncovered rows.
+  std::vector<double> lse;
+};
+
+// All pointers of `problem` are host memory; out and lse are ignored. THD
+// problems (batch_stride 0) give out as [1, rows_q, ...].
+OracleResult Oracle(const AttentionProblem& problem);
+
+// The plain same-precision implementation: S and softmax in fp32, P and O
+// rounded once to the input's dtype, no tiling. Writes problem.out and lse,
+// uncovered rows too (0 and -inf). What tolerances are measured against.
+void Plain(const AttentionProblem& problem);
+
+}  // namespace attendant::kernels::reference

@@ -1,0 +1,129 @@
+// The engine: admission, queue, batching, execution of attention jobs on one
+// device. Knows nothing of gRPC. Implemented by scheduler + executors.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/attention.h"
+#include "server/host_memory.h"
+#include "server/problem_validator.h"
+
+namespace attendant::server {
+
+using Clock = std::chrono::steady_clock;
+
+enum class Stage : int { kReceive, kQueue, kUpload, kKernel, kDownload, kSend };
+inline constexpr int kNumStages = 6;
+const char* StageName(Stage stage);
+
+// What became of a job. Times are nanoseconds, indexed by Stage; the engine
+// fills queue, upload, kernel and download, the caller the other two.
+struct JobResult {
+  absl::Status status;
+  Stage stage = Stage::kQueue;          // the last one reached
+  std::string kernel;                   // of the capability table
+  int64_t exposed_ns[kNumStages] = {};  // adds up to the time in the engine
+  int64_t busy_ns[kNumStages] = {};     // may overlap
+  int64_t batch_requests = 0;
+  int64_t batch_tokens = 0;
+  int64_t workspace_bytes = 0;
+};
+
+// One admitted request. The caller writes the input images into `input`, then
+// submits; the engine writes `output` and calls `done` exactly once, on a
+// thread of its own, with no lock held.
+struct AttentionJob {
+  std::unique_ptr<ValidatedRequest> request;
+  HostBlock input;
+  std::shared_ptr<HostBlock> output;
+  Clock::time_point admitted;
+  Clock::time_point
+      deadline;  // effective: the earlier of caller's and server's
+  std::function<void(JobResult)> done;
+};
+
+// Gauges, all read in one moment.
+struct EngineSnapshot {
+  int64_t queued_requests = 0;
+  int64_t running_requests = 0;
+  int64_t queued_bytes = 0;
+  double queued_flops = 0;
+  int64_t host_pool_capacity_bytes = 0, host_pool_used_bytes = 0;
+  int64_t device_reserved_bytes = 0, device_used_bytes = 0;
+  int64_t device_peak_bytes = 0, device_workspace_bytes = 0;
+  int64_t launches = 0;  // since start
+  double launched_flops = 0;
+  int64_t uploaded_bytes = 0, downloaded_bytes = 0;
+  int64_t repairs = 0;
+  bool healthy = true;  // false after a sticky device error
+  std::string unhealthy_reason;
+};
+
+struct DeviceDescription {
+  bool is_cuda = false;
+  int index = 0;
+  std::string uuid, name, instruction_set;
+  int64_t memory_bytes = 0;
+  kernels::DeviceProperties properties;
+};
+
+class AttentionEngine {
+ public:
+  virtual ~AttentionEngine() = default;
+
+  virtual const DeviceDescription& device() const = 0;
+
+  // Takes pool memory for both blocks and a place in the queue. Errors:
+  // INVALID_ARGUMENT (can never fit), RESOURCE_EXHAUSTED with a retry hint,
+  // DEADLINE_EXCEEDED, UNAVAILABLE (draining or unhealthy). Dropping the job
+  // without Submit gives everything back.
+  virtual absl::StatusOr<std::shared_ptr<AttentionJob>> Admit(
+      std::unique_ptr<ValidatedRequest> request,
+      Clock::time_point deadline) = 0;
+
+  // Runs `copy(part, num_parts)` for every part on the engine's copy threads
+  // (never on gRPC's), then `then`. For tensor bytes into job.input.
+  virtual void CopyAsync(int num_parts, std::function<void(int)> copy,
+                         std::function<void()> then) = 0;
+
+  virtual void Submit(std::shared_ptr<AttentionJob> job) = 0;
+  // Ends a job with CANCELLED as soon as that is safe; no effect once done.
+  virtual void Cancel(const std::shared_ptr<AttentionJob>& job) = 0;
+
+  // No more Admit; returns when all jobs are done or `deadline` has passed.
+  virtual void Drain(Clock::time_point deadline) = 0;
+
+  virtual EngineSnapshot Snapshot() const = 0;
+};
+
+struct EngineOptions {
+  enum class Backend { kAuto, kCpu, kCuda } backend = Backend::kAuto;
+  std::string cuda_device;  // index or UUID; empty = the first usable one
+  int cpu_threads = 0;      // 0 = all cores
+  int copy_threads = 0;     // 0 = a quarter of the cores, at least 1
+  int64_t host_pool_bytes = int64_t{4} << 30;
+  int64_t device_pool_bytes = int64_t{16} << 30;  // per GPU
+  int64_t max_queued_requests = 1024;
+  int64_t max_queued_bytes = int64_t{4} << 30;
+  double max_queued_flops = 1e17;
+  std::chrono::milliseconds max_age{1000};  // ageing: older goes first
+  // Largest piece of a request that is scheduled as one work item.
+  int64_t work_item_bytes = int64_t{64} << 20;
+  // A batch takes at most so much.
+  int64_t max_batch_bytes = int64_t{256} << 20;
+  double max_batch_flops = 4e12;
+};
+
+// Logs loudly which device was chosen and why. kCuda fails with
+// FAILED_PRECONDITION without a usable GPU; kAuto takes the CPU then.
+absl::StatusOr<std::unique_ptr<AttentionEngine>> CreateEngine(
+    const EngineOptions& options);
+
+}  // namespace attendant::server

@@ -1,0 +1,73 @@
+// AttendRequest -> AttentionProblem, or an error that names field, value,
+// bound.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/attention.h"
+#include "kernels/problem.h"
+#include "server/bounds.h"
+#include "server/wire_codec.h"
+
+namespace attendant::server {
+
+// A request that will be computed, before its tensors are anywhere. Immovable:
+// problem's spans point into the vectors here.
+struct ValidatedRequest {
+  ValidatedRequest() = default;
+  ValidatedRequest(const ValidatedRequest&) = delete;
+  ValidatedRequest& operator=(const ValidatedRequest&) = delete;
+
+  std::string request_id;
+  // dtype is the compute dtype. Pointers are null; strides are those of the
+  // images below. mask.data is null too.
+  kernels::AttentionProblem problem;
+  std::vector<float> alibi_slopes;
+  std::vector<float> sinks;
+
+  // What to copy where in the request's input block (offsets multiples of 256).
+  struct Image {
+    TensorField field;
+    kernels::DataType from, to;  // masks of bytes or bits: both kFloat32's
+    bool raw = false;            // true = bytes, no conversion (masks)
+    int64_t wire_bytes = 0;
+    int64_t block_offset = 0;
+    int64_t block_bytes = 0;
+  };
+  std::vector<Image> images;
+  // Offsets of q, k, v and mask in the input block (packed qkv: three views).
+  int64_t q_offset = 0, k_offset = 0, v_offset = 0, mask_offset = 0;
+  int64_t input_bytes = 0;  // of the whole input block
+
+  // Output block: O contiguous in q's layout at 0, LSE at lse_offset.
+  int64_t output_bytes = 0;
+  int64_t lse_offset = 0;
+  int64_t lse_bytes = 0;
+  v1::TensorSpec output_spec;
+  v1::TensorSpec lse_spec;  // empty if LSE was not asked for
+
+  double flops = 0;
+  int priority = 0;
+  std::string ordering_key;
+
+  int64_t output_block_bytes() const {
+    return lse_bytes > 0 ? lse_offset + lse_bytes : output_bytes;
+  }
+};
+
+// Points the problem's q, k, v, mask into `input` and out, lse into `output`,
+// which lie in the memory of the device that computes (or the host, for cpu).
+kernels::AttentionProblem Placed(const ValidatedRequest& request,
+                                 std::byte* input, std::byte* output);
+
+// Errors carry an ErrorDetail payload (see server/errors.h): INVALID_ARGUMENT,
+// UNIMPLEMENTED (regions, dropout, fp8, no kernel of `device` serves it).
+absl::StatusOr<std::unique_ptr<ValidatedRequest>> ValidateRequest(
+    const ParsedRequest& request, const Bounds& bounds,
+    const kernels::DeviceProperties& device);
+
+}  // namespace attendant::server

@@ -1,0 +1,58 @@
+// ByteBuffer <-> AttendRequest / AttendResponse: the only file that knows
+// tensor bytes on the wire. A message is read twice: first everything but the
+// tensor bytes (nothing large is copied, so a malformed request costs nothing),
+// then, once validated and admitted, the tensor bytes straight into pool
+// memory.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "attendant/v1/attention.pb.h"
+#include "kernels/base/data_type.h"
+#include "server/host_memory.h"
+
+namespace attendant::server {
+
+// The `*_data` fields of AttendRequest, in the order of their numbers.
+enum class TensorField : int { kQ, kK, kV, kQkv, kMask };
+inline constexpr int kNumTensorFields = 5;
+
+// A request whose tensor bytes are still in gRPC's slices.
+struct ParsedRequest {
+  v1::AttendRequest header;  // the `*_data` fields are empty
+  struct Extent {
+    int64_t offset = 0;  // in the message
+    int64_t bytes = -1;  // -1 = the field is absent
+  };
+  // The last occurrence wins, as protobuf has it for singular fields.
+  std::array<Extent, kNumTensorFields> tensors;
+};
+
+// Any field order parses. Errors: INVALID_ARGUMENT (not a protobuf message,
+// truncated), UNIMPLEMENTED (an unknown field anywhere, with its number).
+absl::StatusOr<ParsedRequest> ParseAttendRequest(
+    const grpc::ByteBuffer& message);
+
+// Copies message bytes [offset, offset + bytes) into `destination`,
+// converting elements from `from` to `to` (16-bit narrowing rounds to nearest
+// even; equal types are a plain copy). Call for disjoint ranges on several
+// threads at once. Both types' sizes divide the range.
+absl::Status CopyTensorBytes(const grpc::ByteBuffer& message, int64_t offset,
+                             int64_t bytes, kernels::DataType from,
+                             kernels::DataType to, std::byte* destination);
+
+// `header` holds everything but output_data and lse_data, which follow as
+// slices that own `block` (no copy): O at [0, output_bytes), LSE behind it at
+// lse_offset. The block returns to its pool when gRPC has sent the last byte.
+grpc::ByteBuffer EncodeAttendResponse(const v1::AttendResponse& header,
+                                      std::shared_ptr<HostBlock> block,
+                                      int64_t output_bytes, int64_t lse_offset,
+                                      int64_t lse_bytes);
+
+}  // namespace attendant::server
