@@ -103,7 +103,7 @@ def main():
     }
     save_file(tensors, path, metadata=provenance)
     for name, tensor in tensors.items():
-        print(name, tensor.shape, tensor.dtype, "std", tensor.std())
+        print(name, tensor.shape, tensor.dtype, "std", tensor.astype(np.float32).std())
     print(path.name, path.stat().st_size, "bytes")
 
 

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# setup.sh [--tests]: installs what building and running Attendant needs, and
+# with --tests what testing it needs. Debian 12 or 13; does nothing where
+# everything is there already. The README says why each dependency is there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(g++ cmake ninja-build pkg-config ca-certificates curl
+  libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
+  libabsl-dev libhwy-dev prometheus-cpp-dev libcivetweb-dev
+  nlohmann-json3-dev zlib1g-dev)
+if [ "${1:-}" = --tests ]; then
+  packages+=(libgtest-dev libgmock-dev python3 python3-venv prometheus
+    ruby ruby-grpc ruby-grpc-tools git)
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null |
+    grep -q 'ok installed' || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  if ! command -v apt-get >/dev/null; then
+    echo "setup: no apt-get here; please install: ${missing[*]}" >&2
+    exit 1
+  fi
+  root=()
+  [ "$(id -u)" = 0 ] || root=(sudo)
+  echo "setup: installing ${missing[*]}"
+  "${root[@]}" apt-get update -qq
+  # Prometheus is for the tests to start, not a service of this machine.
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+if [ "${1:-}" = --tests ]; then
+  if [ ! -x .venv/bin/python ]; then python3 -m venv .venv; fi
+  # The stamp holds the requirements that the environment was made from.
+  if ! cmp -s tests/requirements.txt .venv/requirements.stamp; then
+    echo "setup: Python packages for the tests"
+    .venv/bin/pip install -q --disable-pip-version-check \
+      -r tests/requirements.txt
+    cp tests/requirements.txt .venv/requirements.stamp
+  fi
+fi
+
+if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1 &&
+   ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then
+  echo "setup: there is a GPU but no nvcc: install the CUDA 13.0 toolkit" \
+    "(or its nvcc and cudart packages) and run this again for GPU kernels" >&2
+fi

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# run.sh [--long] [CTEST ARG...]: sets up, builds and runs the tests.
+# The quick tier is what CI runs; --long adds soak, sanitizers and everything
+# that takes minutes. Tests that need a GPU skip aloud where there is none.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+exclude=(-LE long)
+if [ "${1:-}" = --long ]; then
+  exclude=()
+  export ATTENDANT_TEST_LONG=1
+  shift
+fi
+start=$SECONDS
+deploy/setup.sh --tests
+deploy/build.sh
+echo "tests: built in $((SECONDS - start)) s"
+ctest --test-dir build --output-on-failure --no-tests=error \
+  --timeout 900 "${exclude[@]}" "$@"
