@@ -57,8 +57,7 @@ bool HasUncoveredRows(const AttentionProblem& problem) {
   if (problem.batch == 0 || problem.sequences.empty()) {
     return problem.rows_q > 0;
   }
-  if (problem.q.batch_stride == 0 && problem.out.batch_stride == 0 &&
-      problem.sequences.size() > 1) {  // THD: one run of rows
+  if (problem.HasPackedRows()) {
     int64_t covered = 0;
     for (const SequenceBounds& sequence : problem.sequences) {
       covered += sequence.len_q;

@@ -111,6 +111,12 @@ struct AttentionProblem {
   const SequenceBounds& sequence(int64_t b) const {
     return sequences.size() == 1 ? sequences[0] : sequences[b];
   }
+  // True if the rows of all sequences lie in one run (THD), so that there is
+  // one stored batch entry of rows_q rows.
+  bool HasPackedRows() const {
+    return batch > 1 && q.batch_stride == 0 && out.batch_stride == 0 &&
+           sequences.size() > 1;
+  }
   // Query heads that share one KV head.
   int64_t group_size() const {
     return num_kv_heads == 0 ? 1 : num_q_heads / num_kv_heads;

@@ -17,12 +17,19 @@ struct OracleResult {
 };
 
 // All pointers of `problem` are host memory; out and lse are ignored. THD
-// problems (batch_stride 0) give out as [1, rows_q, ...].
+// problems (HasPackedRows) give out as [1, rows_q, ...].
 OracleResult Oracle(const AttentionProblem& problem);
 
 // The plain same-precision implementation: S and softmax in fp32, P and O
 // rounded once to the input's dtype, no tiling. Writes problem.out and lse,
 // uncovered rows too (0 and -inf). What tolerances are measured against.
 void Plain(const AttentionProblem& problem);
+
+// Plain without the uncovered rows: what a kernel writes, no more.
+void PlainSequences(const AttentionProblem& problem);
+
+// O = 0 and LSE = -inf in every stored row: what the owner of the output does
+// before a launch if HasUncoveredRows.
+void FillEmptyRows(const AttentionProblem& problem);
 
 }  // namespace attendant::kernels::reference
