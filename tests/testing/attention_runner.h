@@ -1,0 +1,76 @@
+// Runs host problems as one grouped plan on a named kernel: "cpu", "sm80",
+// "sm90", or "plain" (the reference's plain implementation, to prove a test).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/attention.h"
+#include "tests/testing/host_problem.h"
+
+namespace attendant::testing {
+
+inline constexpr std::string_view kPlainKernel = "plain";
+
+struct RunOptions {
+  // Cut every problem into parts of so many batch entries and KV heads (see
+  // CutProblem); 0 = leave whole.
+  int64_t cut_batch = 0;
+  int64_t cut_kv_heads = 0;
+  // CPU: worker threads.
+  int num_threads = 2;
+};
+
+// Problems on the device, planned. Runs as often as asked.
+class AttentionRunner {
+ public:
+  // `problems` must outlive the runner; inputs are copied to the device here.
+  // Errors: UNIMPLEMENTED if the kernel does not serve one of them; UNAVAILABLE
+  // without the device.
+  static absl::StatusOr<std::unique_ptr<AttentionRunner>> Create(
+      std::string_view kernel, std::span<HostProblem* const> problems,
+      const RunOptions& options = {});
+  virtual ~AttentionRunner() = default;
+
+  // Poisons O and LSE, fills uncovered rows, launches, repairs if told to,
+  // copies O and LSE back, guards and all.
+  virtual absl::Status Run() = 0;
+  // True if the last run was repaired.
+  virtual bool repaired() const { return false; }
+  virtual int64_t workspace_bytes() const { return 0; }
+};
+
+// Create and Run.
+absl::Status RunGrouped(std::string_view kernel,
+                        std::span<HostProblem* const> problems,
+                        const RunOptions& options = {});
+absl::Status RunAlone(std::string_view kernel, HostProblem& problem,
+                      const RunOptions& options = {});
+
+// Empty if this machine can run `kernel`, else why not.
+std::string WhyCannotRun(std::string_view kernel);
+
+// Of the device that `kernel` runs on here.
+kernels::DeviceProperties PropertiesFor(std::string_view kernel,
+                                        const RunOptions& options = {});
+
+// True if the kernel's own rules let it serve `problem` on this machine.
+bool Serves(std::string_view kernel, const HostProblem& problem);
+
+// The parts that `options` cuts `problem` into, over the same host memory.
+std::vector<kernels::AttentionProblem> PartsOf(const HostProblem& problem,
+                                               const RunOptions& options);
+
+#ifdef ATTENDANT_WITH_CUDA
+absl::StatusOr<std::unique_ptr<AttentionRunner>> CreateCudaRunner(
+    std::string_view kernel, std::span<HostProblem* const> problems,
+    const RunOptions& options);
+#endif
+
+}  // namespace attendant::testing

@@ -1,0 +1,203 @@
+// AttentionRunner on the first CUDA device.
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/reference/oracle.h"
+#include "tests/testing/attention_runner.h"
+
+namespace attendant::testing {
+namespace {
+
+using kernels::AttentionPlan;
+using kernels::AttentionProblem;
+
+absl::Status ToStatus(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat(what, ": ", cudaGetErrorString(error)));
+}
+#define RETURN_IF_CUDA_ERROR(call) RETURN_IF_ERROR(ToStatus(call, #call))
+
+// cudaMalloc (or cudaMallocHost) memory.
+class CudaMemory {
+ public:
+  CudaMemory() = default;
+  CudaMemory(const CudaMemory&) = delete;
+  CudaMemory& operator=(const CudaMemory&) = delete;
+  ~CudaMemory() {
+    if (pinned_) {
+      cudaFreeHost(data_);
+    } else {
+      cudaFree(data_);
+    }
+  }
+  absl::Status Allocate(int64_t bytes, bool pinned) {
+    pinned_ = pinned;
+    const size_t size = bytes == 0 ? 256 : bytes;
+    return ToStatus(
+        pinned ? cudaMallocHost(&data_, size) : cudaMalloc(&data_, size),
+        "cudaMalloc");
+  }
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+  bool pinned_ = false;
+};
+
+// A host buffer and its copy on the device, guards and all.
+struct Mirror {
+  GuardedBuffer* host = nullptr;
+  CudaMemory device;
+
+  absl::Status Upload() {
+    return ToStatus(cudaMemcpy(device.data(), host->whole().data(),
+                               host->whole().size(), cudaMemcpyHostToDevice),
+                    "upload");
+  }
+  absl::Status Download() {
+    return ToStatus(cudaMemcpy(host->whole().data(), device.data(),
+                               host->whole().size(), cudaMemcpyDeviceToHost),
+                    "download");
+  }
+};
+
+class CudaRunner : public AttentionRunner {
+ public:
+  explicit CudaRunner(std::span<HostProblem* const> owners)
+      : owners_(owners.begin(), owners.end()) {}
+  ~CudaRunner() override {
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+
+  absl::Status Prepare(std::string_view kernel, const RunOptions& options) {
+    RETURN_IF_CUDA_ERROR(
+        cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    for (HostProblem* owner : owners_) {
+      for (GuardedBuffer* buffer : owner->inputs()) {
+        RETURN_IF_ERROR(AddMirror(buffer, &inputs_));
+        RETURN_IF_ERROR(inputs_.back()->Upload());
+      }
+      for (GuardedBuffer* buffer : owner->outputs()) {
+        RETURN_IF_ERROR(AddMirror(buffer, &outputs_));
+      }
+      for (AttentionProblem part : PartsOf(*owner, options)) {
+        part.q.data = OnDevice(part.q.data);
+        part.k.data = OnDevice(part.k.data);
+        part.v.data = OnDevice(part.v.data);
+        part.mask.data = OnDevice(part.mask.data);
+        part.out.data = OnDevice(part.out.data);
+        part.lse = static_cast<float*>(OnDevice(part.lse));
+        parts_.push_back(std::move(part));
+      }
+    }
+    ASSIGN_OR_RETURN(
+        plan_, kernels::PlanAttention(PropertiesFor(kernel), parts_, kernel));
+    RETURN_IF_ERROR(workspace_.Allocate(plan_.workspace_bytes(), false));
+    RETURN_IF_ERROR(control_.Allocate(plan_.control_bytes(), false));
+    RETURN_IF_ERROR(host_descriptors_.Allocate(plan_.descriptor_bytes(), true));
+    RETURN_IF_ERROR(
+        device_descriptors_.Allocate(plan_.descriptor_bytes(), false));
+    RETURN_IF_CUDA_ERROR(cudaMemset(control_.data(), 0, plan_.control_bytes()));
+    return absl::OkStatus();
+  }
+
+  absl::Status Run() override {
+    for (HostProblem* owner : owners_) {
+      owner->PoisonOutputs();
+      if (HasUncoveredRows(owner->problem())) {
+        kernels::reference::FillEmptyRows(owner->problem());
+      }
+    }
+    for (const auto& mirror : outputs_) RETURN_IF_ERROR(mirror->Upload());
+    RETURN_IF_CUDA_ERROR(
+        cudaMemset(workspace_.data(), 0xff, plan_.workspace_bytes()));
+    RETURN_IF_CUDA_ERROR(cudaDeviceSynchronize());
+    kernels::LaunchContext context;
+    context.stream = stream_;
+    context.workspace = workspace_.data();
+    context.control = control_.data();
+    context.host_descriptors = host_descriptors_.data();
+    context.device_descriptors = device_descriptors_.data();
+    RETURN_IF_ERROR(plan_.Launch(context));
+    RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream_));
+    RETURN_IF_ERROR(RepairIfTold(context));
+    for (const auto& mirror : outputs_) RETURN_IF_ERROR(mirror->Download());
+    return CheckControlIsZero();
+  }
+
+  bool repaired() const override { return repaired_; }
+  int64_t workspace_bytes() const override { return plan_.workspace_bytes(); }
+
+ private:
+  absl::Status AddMirror(GuardedBuffer* buffer,
+                         std::vector<std::unique_ptr<Mirror>>* mirrors) {
+    mirrors->push_back(std::make_unique<Mirror>());
+    mirrors->back()->host = buffer;
+    return mirrors->back()->device.Allocate(buffer->whole().size(), false);
+  }
+
+  void* OnDevice(const void* host) const {
+    if (host == nullptr) return nullptr;
+    for (const auto* mirrors : {&inputs_, &outputs_}) {
+      for (const auto& mirror : *mirrors) {
+        if (!mirror->host->Contains(host)) continue;
+        return static_cast<std::byte*>(mirror->device.data()) +
+               (static_cast<const std::byte*>(host) -
+                mirror->host->whole().data());
+      }
+    }
+    ATTENDANT_CHECK(false);
+  }
+
+  absl::Status RepairIfTold(const kernels::LaunchContext& context) {
+    repaired_ = false;
+    for (const int64_t offset : plan_.repair_flag_offsets()) {
+      int32_t flag = 0;
+      RETURN_IF_CUDA_ERROR(
+          cudaMemcpy(&flag, static_cast<std::byte*>(control_.data()) + offset,
+                     4, cudaMemcpyDeviceToHost));
+      repaired_ = repaired_ || flag != 0;
+    }
+    if (!repaired_) return absl::OkStatus();
+    RETURN_IF_ERROR(plan_.Repair(context));
+    return ToStatus(cudaStreamSynchronize(stream_), "repair");
+  }
+
+  absl::Status CheckControlIsZero() const {
+    std::vector<uint8_t> control(plan_.control_bytes());
+    RETURN_IF_CUDA_ERROR(cudaMemcpy(control.data(), control_.data(),
+                                    control.size(), cudaMemcpyDeviceToHost));
+    for (size_t n = 0; n < control.size(); ++n) {
+      if (control[n] != 0) {
+        return absl::InternalError(
+            absl::StrCat("control byte ", n, " is not zero after the launch"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<HostProblem*> owners_;
+  cudaStream_t stream_ = nullptr;
+  std::vector<std::unique_ptr<Mirror>> inputs_, outputs_;
+  std::vector<AttentionProblem> parts_;
+  AttentionPlan plan_;
+  CudaMemory workspace_, control_, host_descriptors_, device_descriptors_;
+  bool repaired_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<AttentionRunner>> CreateCudaRunner(
+    std::string_view kernel, std::span<HostProblem* const> problems,
+    const RunOptions& options) {
+  auto runner = std::make_unique<CudaRunner>(problems);
+  RETURN_IF_ERROR(runner->Prepare(kernel, options));
+  return runner;
+}
+
+}  // namespace attendant::testing
