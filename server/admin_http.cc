@@ -1,0 +1,95 @@
+#include "server/admin_http.h"
+
+#include <CivetServer.h>
+
+#include <utility>
+#include <vector>
+
+namespace attendant::server {
+namespace {
+
+struct Page {
+  int code = 200;
+  std::string type;
+  std::string body;
+};
+
+Page HealthPage(const std::string& why_not) {
+  const std::string type = "text/plain; charset=utf-8";
+  if (why_not.empty()) return {200, type, "ok\n"};
+  return {503, type, why_not + "\n"};
+}
+
+class PageHandler : public CivetHandler {
+ public:
+  explicit PageHandler(std::function<Page()> page) : page_(std::move(page)) {}
+
+  bool handleGet(CivetServer*, mg_connection* connection) override {
+    return Answer(connection, true);
+  }
+  bool handleHead(CivetServer*, mg_connection* connection) override {
+    return Answer(connection, false);
+  }
+
+ private:
+  bool Answer(mg_connection* connection, bool with_body) {
+    const Page page = page_();
+    mg_printf(connection,
+              "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
+              "Cache-Control: no-store\r\nConnection: close\r\n\r\n",
+              page.code, page.code == 200 ? "OK" : "Service Unavailable",
+              page.type.c_str(), page.body.size());
+    if (with_body) mg_write(connection, page.body.data(), page.body.size());
+    return true;
+  }
+
+  const std::function<Page()> page_;
+};
+
+}  // namespace
+
+class AdminHttp::Impl {
+ public:
+  Impl(const std::string& address, Callbacks callbacks)
+      : callbacks_(std::move(callbacks)),
+        metrics_([this] {
+          return Page{200, "text/plain; version=0.0.4; charset=utf-8",
+                      callbacks_.metrics()};
+        }),
+        healthz_([this] { return HealthPage(callbacks_.why_not_live()); }),
+        readyz_([this] { return HealthPage(callbacks_.why_not_ready()); }),
+        server_(std::vector<std::string>{
+            "listening_ports", address, "num_threads", "4",
+            "request_timeout_ms", "10000", "enable_directory_listing", "no",
+            "enable_keep_alive", "no"}) {
+    server_.addHandler("/metrics$", metrics_);
+    server_.addHandler("/healthz$", healthz_);
+    server_.addHandler("/readyz$", readyz_);
+  }
+
+  int port() { return server_.getListeningPorts().at(0); }
+
+ private:
+  const Callbacks callbacks_;
+  PageHandler metrics_, healthz_, readyz_;
+  CivetServer server_;  // last: its threads end before the handlers go
+};
+
+AdminHttp::AdminHttp(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {
+  port_ = impl_->port();
+}
+
+AdminHttp::~AdminHttp() = default;
+
+absl::StatusOr<std::unique_ptr<AdminHttp>> AdminHttp::Start(
+    const std::string& address, Callbacks callbacks) {
+  try {  // the library's constructor throws; nothing of ours does
+    return std::unique_ptr<AdminHttp>(
+        new AdminHttp(std::make_unique<Impl>(address, std::move(callbacks))));
+  } catch (const std::exception& error) {
+    return absl::UnavailableError("--http is '" + address +
+                                  "', which cannot be bound");
+  }
+}
+
+}  // namespace attendant::server

@@ -1,0 +1,44 @@
+// One Attend call's life: metadata seen -> body read -> parse -> validate ->
+// admit -> copy tensors -> submit -> done -> encode -> finish.
+#pragma once
+
+#include <grpcpp/generic/async_generic_service.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "server/attention_engine.h"
+#include "server/bounds.h"
+#include "server/metrics.h"
+
+namespace attendant::server {
+
+// What all calls share. Outlives them.
+struct CallEnvironment {
+  CallEnvironment(AttentionEngine* engine, Metrics* metrics,
+                  const Bounds& bounds, int64_t max_uploads)
+      : engine(engine),
+        metrics(metrics),
+        bounds(bounds),
+        max_uploads(max_uploads) {}
+
+  AttentionEngine* const engine;
+  Metrics* const metrics;
+  const Bounds bounds;
+  const int64_t max_uploads;
+
+  std::atomic<bool> draining{false};
+  // Calls whose request message may be in memory or on its way.
+  std::atomic<int64_t> uploads{0};
+};
+
+// The reactor of a call whose metadata has come and whose body has not. It
+// deletes itself. Refuses at once, without reading the body, when draining
+// (UNAVAILABLE) or when too many bodies are on their way (RESOURCE_EXHAUSTED).
+//
+// Threads: gRPC's parse, validate and copy what is small; the engine's copy
+// what is large and send the reply; none of them waits.
+grpc::ServerGenericBidiReactor* StartAttendCall(
+    CallEnvironment* environment, grpc::GenericCallbackServerContext* context);
+
+}  // namespace attendant::server

@@ -1,0 +1,81 @@
+#include "server/attend_reply.h"
+
+#include <numeric>
+
+#include "server/server_info.h"
+
+namespace attendant::server {
+namespace {
+
+constexpr int kReceive = static_cast<int>(Stage::kReceive);
+constexpr int kSend = static_cast<int>(Stage::kSend);
+
+int64_t NanosBetween(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(to - from)
+      .count();
+}
+
+void SetTimes(const std::array<int64_t, kNumStages>& ns, int64_t total_ns,
+              v1::StageTimes* times) {
+  times->set_receive_ns(ns[kReceive]);
+  times->set_queue_ns(ns[static_cast<int>(Stage::kQueue)]);
+  times->set_upload_ns(ns[static_cast<int>(Stage::kUpload)]);
+  times->set_kernel_ns(ns[static_cast<int>(Stage::kKernel)]);
+  times->set_download_ns(ns[static_cast<int>(Stage::kDownload)]);
+  times->set_send_ns(ns[kSend]);
+  times->set_total_ns(total_ns);
+}
+
+}  // namespace
+
+AttendOutcome OutcomeOfAnswer(const JobResult& result,
+                              Clock::time_point started,
+                              Clock::time_point submitted,
+                              Clock::time_point now) {
+  AttendOutcome outcome;
+  outcome.stage = Stage::kSend;
+  outcome.total_ns = NanosBetween(started, now);
+  for (int s = 0; s < kNumStages; ++s) {
+    outcome.exposed_ns[s] = result.exposed_ns[s];
+    outcome.busy_ns[s] = result.busy_ns[s];
+  }
+  outcome.exposed_ns[kReceive] = NanosBetween(started, submitted);
+  outcome.exposed_ns[kSend] = 0;
+  outcome.exposed_ns[kSend] =
+      outcome.total_ns - std::accumulate(outcome.exposed_ns.begin(),
+                                         outcome.exposed_ns.end(), int64_t{0});
+  outcome.busy_ns[kReceive] = outcome.exposed_ns[kReceive];
+  outcome.busy_ns[kSend] = outcome.exposed_ns[kSend];
+  outcome.batch_requests = result.batch_requests;
+  outcome.batch_tokens = result.batch_tokens;
+  return outcome;
+}
+
+v1::AttendResponse DescribeAnswer(const ValidatedRequest& request,
+                                  const JobResult& result,
+                                  const AttendOutcome& outcome,
+                                  const DeviceDescription& device) {
+  v1::AttendResponse reply;
+  reply.set_request_id(request.request_id);
+  *reply.mutable_output() = request.output_spec;
+  if (request.lse_spec.dtype() != v1::DATA_TYPE_UNSPECIFIED) {
+    *reply.mutable_lse() = request.lse_spec;
+  }
+  v1::ServedBy* served_by = reply.mutable_served_by();
+  served_by->set_backend(device.is_cuda ? v1::BACKEND_CUDA : v1::BACKEND_CPU);
+  served_by->set_device_index(device.index);
+  served_by->set_device_uuid(device.uuid);
+  served_by->set_kernel(result.kernel);
+  served_by->set_compute_dtype(WireDataType(request.problem.dtype));
+  SetTimes(outcome.exposed_ns, outcome.total_ns, reply.mutable_exposed());
+  SetTimes(outcome.busy_ns, outcome.total_ns, reply.mutable_busy());
+  reply.mutable_batch()->set_requests(result.batch_requests);
+  reply.mutable_batch()->set_tokens(result.batch_tokens);
+  v1::MemoryInfo* memory = reply.mutable_memory();
+  memory->set_workspace_bytes(result.workspace_bytes);
+  memory->set_input_bytes(request.input_bytes);
+  memory->set_output_bytes(request.output_block_bytes());
+  return reply;
+}
+
+}  // namespace attendant::server

@@ -1,0 +1,25 @@
+// What an answered Attend call says of itself: stage times, device, batch.
+#pragma once
+
+#include "attendant/v1/attention.pb.h"
+#include "server/attention_engine.h"
+#include "server/metrics.h"
+#include "server/problem_validator.h"
+
+namespace attendant::server {
+
+// Times of a call that began at `started`, was handed to the engine at
+// `submitted` and is being answered `now`. The exposed stages add up to
+// total_ns: receive is what came before the engine, send what came after.
+AttendOutcome OutcomeOfAnswer(const JobResult& result,
+                              Clock::time_point started,
+                              Clock::time_point submitted,
+                              Clock::time_point now);
+
+// The reply but for its tensor bytes.
+v1::AttendResponse DescribeAnswer(const ValidatedRequest& request,
+                                  const JobResult& result,
+                                  const AttendOutcome& outcome,
+                                  const DeviceDescription& device);
+
+}  // namespace attendant::server

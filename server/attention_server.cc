@@ -1,0 +1,217 @@
+#include "server/attention_server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "server/admin_http.h"
+#include "server/attention_service.h"
+#include "server/gpu_metrics.h"
+#include "server/health.h"
+#include "server/log.h"
+#include "server/metrics.h"
+#include "server/process_metrics.h"
+#include "server/server_info.h"
+
+namespace attendant::server {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Time that gRPC gets to end what no call of ours waits for (health watchers
+// stay for ever), after all replies are out.
+constexpr milliseconds kShutdownGrace{200};
+
+void InitPlugins(bool reflection) {
+  grpc::EnableDefaultHealthCheckService(true);
+  static std::once_flag once;
+  if (reflection) {
+    std::call_once(once,
+                   grpc::reflection::InitProtoReflectionServerBuilderPlugin);
+  }
+}
+
+void AddChannelArguments(const ServerOptions& options,
+                         grpc::ServerBuilder* builder) {
+  // gRPC checks its limit only when a message is whole in memory, and answers
+  // with the wrong code: the call itself refuses what is too large.
+  builder->SetMaxReceiveMessageSize(-1);
+  builder->SetMaxSendMessageSize(-1);
+  const auto set = [&](const char* name, int64_t value) {
+    builder->AddChannelArgument(name, static_cast<int>(value));
+  };
+  // A forgotten server must not take half of the new one's traffic.
+  set(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  set(GRPC_ARG_MAX_METADATA_SIZE, options.max_metadata_bytes);
+  set(GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_seconds * 1000);
+  set(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, options.keepalive_timeout_seconds * 1000);
+  set(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+      options.min_ping_interval_seconds * 1000);
+  set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  if (options.http2_window_bytes > 0) {
+    // Without the tuner frames stay at 16 KiB unless told otherwise.
+    set(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    set(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, options.http2_window_bytes);
+    set(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20);
+  }
+  if (options.max_streams_per_connection > 0) {
+    set(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams_per_connection);
+  }
+  if (options.max_connection_age_seconds > 0) {
+    set(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+        options.max_connection_age_seconds * 1000);
+    set(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
+        options.max_connection_age_grace_seconds * 1000);
+  }
+}
+
+std::string WithPort(const std::string& address, int port) {
+  if (address.rfind("unix:", 0) == 0) return address;
+  return address.substr(0, address.rfind(':') + 1) + std::to_string(port);
+}
+
+template <typename Condition>
+bool WaitUntil(Clock::time_point deadline, const Condition& condition) {
+  while (!condition()) {
+    if (Clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return true;
+}
+
+}  // namespace
+
+class AttentionServer::Impl {
+ public:
+  Impl(const ServerOptions& options, std::unique_ptr<AttentionEngine> engine)
+      : options_(options),
+        engine_(std::move(engine)),
+        gpu_(engine_->device().is_cuda ? engine_->device().uuid : ""),
+        metrics_({ServerVersion(), ServerBuild()}),
+        environment_(engine_.get(), &metrics_, options.bounds,
+                     options.max_uploads),
+        service_(&environment_),
+        named_service_(MakeNamedService()) {}
+
+  ~Impl() {
+    admin_.reset();
+    health_.Attach(nullptr);
+    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+  }
+
+  absl::Status Serve() {
+    InitPlugins(options_.reflection);
+    grpc::ServerBuilder builder;
+    AddChannelArguments(options_, &builder);
+    const std::vector<std::string> addresses = options_.ListenAddresses();
+    std::vector<int> ports(addresses.size());
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      builder.AddListeningPort(addresses[i], grpc::InsecureServerCredentials(),
+                               &ports[i]);
+    }
+    builder.RegisterCallbackGenericService(&service_);
+    builder.RegisterService(named_service_.get());
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr) {
+      return absl::UnavailableError("--listen is '" + options_.listen +
+                                    "', which cannot be bound");
+    }
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      grpc_addresses_.push_back(WithPort(addresses[i], ports[i]));
+    }
+    health_.SetReady("");
+    health_.Attach(server_->GetHealthCheckService());
+    return options_.http.empty() ? absl::OkStatus() : ServeHttp();
+  }
+
+  absl::Status ServeHttp() {
+    auto admin = AdminHttp::Start(
+        options_.http,
+        {.metrics = [this] { return MetricsText(); },
+         .why_not_live = [this] { return health_.why_not_live(); },
+         .why_not_ready = [this] { return health_.why_not_ready(); }});
+    if (!admin.ok()) return admin.status();
+    admin_ = std::move(admin).value();
+    http_address_ = WithPort(options_.http, admin_->port());
+    return absl::OkStatus();
+  }
+
+  std::string MetricsText() const {
+    std::vector<prometheus::MetricFamily> families =
+        metrics_.Collect(engine_->Snapshot(), engine_->device(),
+                         health_.why_not_ready().empty());
+    gpu_.Append("cuda:" + std::to_string(engine_->device().index), &families);
+    AppendProcessMetrics(&families);
+    return RenderPrometheusText(families);
+  }
+
+  bool CheckHealth() {
+    const EngineSnapshot snapshot = engine_->Snapshot();
+    if (snapshot.healthy) return true;
+    environment_.draining = true;
+    health_.SetLive("unhealthy: " + snapshot.unhealthy_reason);
+    return false;
+  }
+
+  bool Drain(Clock::time_point deadline) {
+    health_.SetReady("draining");
+    environment_.draining = true;
+    // Calls that were let in before may still bring their bodies.
+    bool all = WaitUntil(deadline, [&] { return environment_.uploads == 0; });
+    engine_->Drain(deadline);
+    // The pool is empty when gRPC has written the last reply to its socket.
+    all &= WaitUntil(deadline, [&] {
+      return metrics_.in_flight(Method::kAttend) == 0 &&
+             engine_->Snapshot().host_pool_used_bytes == 0;
+    });
+    server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    return all;
+  }
+
+  const ServerOptions options_;
+  const std::unique_ptr<AttentionEngine> engine_;  // outlives all below
+  GpuMetrics gpu_;
+  Metrics metrics_;
+  Health health_;
+  CallEnvironment environment_;
+  AttentionService service_;
+  std::unique_ptr<grpc::Service> named_service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<AdminHttp> admin_;
+  std::vector<std::string> grpc_addresses_;
+  std::string http_address_;
+};
+
+AttentionServer::AttentionServer(std::unique_ptr<Impl> impl)
+    : impl_(std::move(impl)) {}
+AttentionServer::~AttentionServer() = default;
+
+absl::StatusOr<std::unique_ptr<AttentionServer>> AttentionServer::Start(
+    const ServerOptions& options, std::unique_ptr<AttentionEngine> engine) {
+  auto impl = std::make_unique<Impl>(options, std::move(engine));
+  if (absl::Status status = impl->Serve(); !status.ok()) return status;
+  return std::unique_ptr<AttentionServer>(new AttentionServer(std::move(impl)));
+}
+
+const std::vector<std::string>& AttentionServer::grpc_addresses() const {
+  return impl_->grpc_addresses_;
+}
+const std::string& AttentionServer::http_address() const {
+  return impl_->http_address_;
+}
+AttentionEngine& AttentionServer::engine() { return *impl_->engine_; }
+Health& AttentionServer::health() { return impl_->health_; }
+std::string AttentionServer::MetricsText() const {
+  return impl_->MetricsText();
+}
+bool AttentionServer::CheckHealth() { return impl_->CheckHealth(); }
+void AttentionServer::StopBeingReady() { impl_->health_.SetReady("draining"); }
+bool AttentionServer::Drain(Clock::time_point deadline) {
+  return impl_->Drain(deadline);
+}
+
+}  // namespace attendant::server

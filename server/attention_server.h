@@ -1,0 +1,50 @@
+// A running server: engine, gRPC, health, metrics and HTTP, wired together.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/attention_engine.h"
+#include "server/server_options.h"
+
+namespace attendant::server {
+
+class Health;
+class Metrics;
+
+class AttentionServer {
+ public:
+  // Serves when it returns. UNAVAILABLE if an address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<AttentionServer>> Start(
+      const ServerOptions& options, std::unique_ptr<AttentionEngine> engine);
+  // Ends what still runs; Drain first to lose nothing.
+  ~AttentionServer();
+
+  // As bound: the port is never 0.
+  const std::vector<std::string>& grpc_addresses() const;
+  const std::string& http_address() const;  // empty = none
+
+  AttentionEngine& engine();
+  Health& health();
+  // The text of /metrics.
+  std::string MetricsText() const;
+
+  // False once the engine is unhealthy: then every health name says so and new
+  // calls are refused. Call it a few times a second.
+  bool CheckHealth();
+
+  // Not ready from now on, but still serving: the lame duck.
+  void StopBeingReady();
+  // Refuses new calls, finishes the others, sends their replies, stops. False
+  // if calls were left at `deadline` and have been cut off.
+  bool Drain(Clock::time_point deadline);
+
+ private:
+  class Impl;
+  explicit AttentionServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace attendant::server

@@ -1,0 +1,36 @@
+// attendant.v1.AttentionService: by method name to its reactor. Decides
+// nothing.
+#pragma once
+
+#include <grpcpp/generic/async_generic_service.h>
+
+#include <memory>
+
+#include "server/attend_call.h"
+
+namespace grpc {
+class Service;
+}  // namespace grpc
+
+namespace attendant::server {
+
+// A generic service: it sees method and metadata before any byte of a body,
+// and bodies as raw bytes.
+class AttentionService final : public grpc::CallbackGenericService {
+ public:
+  explicit AttentionService(CallEnvironment* environment);
+
+  // Calls of other names end with UNIMPLEMENTED.
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override;
+
+ private:
+  CallEnvironment* const env_;
+  const Clock::time_point started_ = Clock::now();
+};
+
+// Names the service and its methods to reflection; every method is handled by
+// the server's generic service. Register it beside that one.
+std::unique_ptr<grpc::Service> MakeNamedService();
+
+}  // namespace attendant::server

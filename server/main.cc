@@ -1,0 +1,138 @@
+// attendant-server: flags, wiring, signals, drain.
+#include <pthread.h>
+
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <string>
+#include <vector>
+
+#include "server/attention_engine.h"
+#include "server/attention_server.h"
+#include "server/log.h"
+#include "server/server_info.h"
+#include "server/server_options.h"
+
+namespace attendant::server {
+namespace {
+
+enum ExitCode {
+  kDrained = 0,  // nothing lost
+  kCannotStart = 1,
+  kBadFlags = 2,
+  kUnhealthy = 3,  // the device failed: restart me
+  kCutOff = 4,     // calls were left when the drain's time was over
+};
+
+sigset_t StopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  return signals;
+}
+
+// True if a stop signal came within `milliseconds`.
+bool WaitForSignal(const sigset_t& signals, int64_t milliseconds) {
+  timespec time{};
+  time.tv_sec = static_cast<time_t>(milliseconds / 1000);
+  time.tv_nsec = static_cast<long>(milliseconds % 1000 * 1'000'000);
+  return sigtimedwait(&signals, nullptr, &time) > 0;
+}
+
+void PrintStart(const ServerOptions& options, AttentionServer& server) {
+  const DeviceDescription& device = server.engine().device();
+  std::string grpc;
+  for (const std::string& address : server.grpc_addresses()) {
+    grpc += (grpc.empty() ? "" : ",") + address;
+    if (!IsLoopback(address)) {
+      Log(LogLevel::kWarning,
+          "plaintext beyond this machine: anyone who reaches the address can "
+          "read and send tensors",
+          {{"address", address}});
+    }
+  }
+  const std::string http =
+      server.http_address().empty() ? "none" : server.http_address();
+  std::printf(
+      "attendant-server %s ready: grpc=%s http=%s backend=%s device=\"%s\" "
+      "host memory bound %.1f GiB (pool %.1f + %lld uploads x %.2f)\n",
+      ServerVersion().c_str(), grpc.c_str(), http.c_str(),
+      device.is_cuda ? "cuda" : "cpu", device.name.c_str(),
+      static_cast<double>(options.HostMemoryBound()) / (1 << 30),
+      static_cast<double>(options.engine.host_pool_bytes) / (1 << 30),
+      static_cast<long long>(options.max_uploads),
+      static_cast<double>(options.HostMemoryBound() -
+                          options.engine.host_pool_bytes) /
+          static_cast<double>(options.max_uploads) / (1 << 30));
+  std::fflush(stdout);
+}
+
+// Serves until a stop signal or an unhealthy device, then drains.
+ExitCode ServeUntilStopped(const ServerOptions& options,
+                           const sigset_t& signals, AttentionServer& server) {
+  constexpr int64_t kHealthPeriodMs = 200;
+  bool healthy = true;
+  while (healthy && !WaitForSignal(signals, kHealthPeriodMs)) {
+    healthy = server.CheckHealth();
+  }
+  Log(healthy ? LogLevel::kInfo : LogLevel::kError,
+      healthy ? "stop signal: not ready, draining" : "unhealthy: draining",
+      {{"reason", server.engine().Snapshot().unhealthy_reason}});
+  if (healthy) {
+    server.StopBeingReady();
+    if (options.lame_duck_seconds > 0) {
+      WaitForSignal(signals, options.lame_duck_seconds * 1000);
+    }
+  }
+  const bool all =
+      server.Drain(Clock::now() + std::chrono::seconds(options.drain_seconds));
+  Log(all ? LogLevel::kInfo : LogLevel::kError,
+      all ? "drained, nothing lost" : "drain time over, calls were cut off");
+  if (!healthy) return kUnhealthy;
+  return all ? kDrained : kCutOff;
+}
+
+ExitCode Run(const std::vector<std::string>& arguments) {
+  const absl::StatusOr<CommandLine> line = ParseCommandLine(arguments);
+  if (!line.ok()) {
+    std::fprintf(stderr, "attendant-server: %s\n",
+                 std::string(line.status().message()).c_str());
+    return kBadFlags;
+  }
+  if (line->help || line->version) {
+    std::fputs(
+        line->help ? HelpText().c_str() : (ServerVersion() + "\n").c_str(),
+        stdout);
+    return kDrained;
+  }
+  // Blocked before any thread starts, so that only this one takes them.
+  const sigset_t signals = StopSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+
+  const ServerOptions& options = line->options;
+  SetLogLevel(options.log_level);
+  auto engine = CreateEngine(options.engine);
+  if (!engine.ok()) {
+    Log(LogLevel::kError, "cannot start the engine",
+        {{"error", engine.status().ToString()}});
+    return kCannotStart;
+  }
+  auto server = AttentionServer::Start(options, std::move(engine).value());
+  if (!server.ok()) {
+    Log(LogLevel::kError, "cannot start the server",
+        {{"error", server.status().ToString()}});
+    return kCannotStart;
+  }
+  PrintStart(options, **server);
+  return ServeUntilStopped(options, signals, **server);
+}
+
+}  // namespace
+}  // namespace attendant::server
+
+int main(int argc, char** argv) {
+  return attendant::server::Run(
+      std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,259 @@
+#include "server/option_table.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <utility>
+
+namespace attendant::server {
+namespace {
+
+constexpr int64_t kMaxInt = std::numeric_limits<int64_t>::max();
+
+absl::Status BadValue(const std::string& name, const std::string& text,
+                      const std::string& bound) {
+  return absl::InvalidArgumentError("--" + name + " is '" + text +
+                                    "', must be " + bound);
+}
+
+// "64M" -> 64 << 20; false if not a number or out of int64.
+bool ParseInteger(const std::string& text, bool bytes, int64_t* value) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, *value);
+  if (error != std::errc() || text.empty()) return false;
+  if (stop == end) return true;
+  if (!bytes || stop + 1 != end) return false;
+  const size_t power = std::string("KMGT").find(*stop);
+  if (power == std::string::npos) return false;
+  return !__builtin_mul_overflow(*value, int64_t{1} << (10 * (power + 1)),
+                                 value);
+}
+
+std::string ShowBytes(int64_t bytes) {
+  int power = 0;
+  while (power < 4 && bytes != 0 && bytes % 1024 == 0) bytes /= 1024, ++power;
+  return std::to_string(bytes) + (power ? std::string(1, " KMGT"[power]) : "");
+}
+
+struct Range {
+  int64_t low;
+  int64_t high;
+};
+
+template <typename Integer>
+Option IntegerOption(const std::string& name, Integer* target, Range range,
+                     const std::string& help, bool bytes = false) {
+  const std::string bound =
+      (bytes ? "bytes (K, M, G, T allowed), " : "an integer, ") +
+      (range.high == kMaxInt
+           ? "at least " + std::to_string(range.low)
+           : std::to_string(range.low) + ".." + std::to_string(range.high));
+  auto set = [=](const std::string& text) {
+    int64_t value = 0;
+    if (!ParseInteger(text, bytes, &value) || value < range.low ||
+        value > range.high) {
+      return BadValue(name, text, bound);
+    }
+    *target = static_cast<Integer>(value);
+    return absl::OkStatus();
+  };
+  return {name, bytes ? "BYTES" : "N", help,
+          bytes ? ShowBytes(*target) : std::to_string(*target), set};
+}
+
+Option BytesOption(const std::string& name, int64_t* target, int64_t low,
+                   const std::string& help) {
+  return IntegerOption(name, target, {low, kMaxInt}, help, true);
+}
+
+Option FlopsOption(const std::string& name, double* target,
+                   const std::string& help) {
+  auto set = [=](const std::string& text) {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != 0 || !std::isfinite(value) || value <= 0) {
+      return BadValue(name, text, "a finite number > 0, such as 1e16");
+    }
+    *target = value;
+    return absl::OkStatus();
+  };
+  char initial[32];
+  std::snprintf(initial, sizeof(initial), "%g", *target);
+  return {name, "FLOPS", help, initial, set};
+}
+
+template <typename Value>
+Option ChoiceOption(const std::string& name, Value* target,
+                    std::vector<std::pair<std::string, Value>> choices,
+                    const std::string& help) {
+  std::string all;
+  std::string initial;
+  for (const auto& [word, value] : choices) {
+    all += (all.empty() ? "" : "|") + word;
+    if (value == *target) initial = word;
+  }
+  auto set = [=](const std::string& text) {
+    for (const auto& [word, value] : choices) {
+      if (word != text) continue;
+      *target = value;
+      return absl::OkStatus();
+    }
+    return BadValue(name, text, "one of " + all);
+  };
+  return {name, all, help, initial, set};
+}
+
+Option TextOption(const std::string& name, const std::string& value,
+                  std::string* target, const std::string& help) {
+  auto set = [=](const std::string& text) {
+    *target = text;
+    return absl::OkStatus();
+  };
+  return {name, value, help, *target, set};
+}
+
+Option AddressOption(const std::string& name, std::string* target,
+                     bool may_be_empty, const std::string& help) {
+  auto set = [=](const std::string& text) {
+    const size_t colon = text.rfind(':');
+    if (!(text.empty() && may_be_empty) &&
+        (colon == std::string::npos || colon == 0 ||
+         colon + 1 == text.size())) {
+      return BadValue(name, text, "HOST:PORT");
+    }
+    *target = text;
+    return absl::OkStatus();
+  };
+  return {name, "ADDRESS", help, *target, set};
+}
+
+void AddServing(ServerOptions* o, std::vector<Option>* table) {
+  table->insert(
+      table->end(),
+      {AddressOption("listen", &o->listen, false,
+                     "gRPC address: HOST:PORT (port 0 = any, printed) or "
+                     "unix:/path; several by commas"),
+       AddressOption("http", &o->http, true,
+                     "address of /metrics, /healthz and /readyz; empty = none"),
+       ChoiceOption<LogLevel>("log_level", &o->log_level,
+                              {{"debug", LogLevel::kDebug},
+                               {"info", LogLevel::kInfo},
+                               {"warning", LogLevel::kWarning},
+                               {"error", LogLevel::kError}},
+                              "least severe log line to write"),
+       IntegerOption("drain_seconds", &o->drain_seconds, {0, 86'400},
+                     "time that running requests get after SIGTERM"),
+       IntegerOption("lame_duck_seconds", &o->lame_duck_seconds, {0, 3'600},
+                     "time from 'not ready' to refusing new requests, for load "
+                     "balancers to notice; a second signal ends it"),
+       ChoiceOption<bool>("reflection", &o->reflection,
+                          {{"true", true}, {"false", false}},
+                          "gRPC server reflection (grpcurl)")});
+}
+
+void AddEngine(ServerOptions* o, std::vector<Option>* table) {
+  EngineOptions* e = &o->engine;
+  using Backend = EngineOptions::Backend;
+  table->insert(
+      table->end(),
+      {ChoiceOption<Backend>("backend", &e->backend,
+                             {{"auto", Backend::kAuto},
+                              {"cuda", Backend::kCuda},
+                              {"cpu", Backend::kCpu}},
+                             "cuda fails without a usable GPU; auto takes the "
+                             "CPU then, and says so"),
+       TextOption("cuda_device", "INDEX|UUID", &e->cuda_device,
+                  "GPU to use; empty = the first usable one"),
+       IntegerOption("cpu_threads", &e->cpu_threads, {0, 4'096},
+                     "worker threads of the CPU backend; 0 = all cores"),
+       IntegerOption("copy_threads", &e->copy_threads, {0, 256},
+                     "threads that copy tensor bytes into the host pool; 0 = a "
+                     "quarter of the cores"),
+       BytesOption("host_pool_bytes", &e->host_pool_bytes, 1 << 20,
+                   "host memory for tensors in flight (pinned for a GPU)"),
+       BytesOption("device_pool_bytes", &e->device_pool_bytes, 1 << 20,
+                   "GPU memory for tensors and scratch"),
+       BytesOption("work_item_bytes", &e->work_item_bytes, 1 << 16,
+                   "larger requests are cut into items of about this size"),
+       BytesOption("max_batch_bytes", &e->max_batch_bytes, 1 << 16,
+                   "most input bytes of one launch"),
+       FlopsOption("max_batch_flops", &e->max_batch_flops,
+                   "most work of one launch")});
+}
+
+void AddBounds(ServerOptions* o, std::vector<Option>* table) {
+  Bounds* b = &o->bounds;
+  table->insert(
+      table->end(),
+      {BytesOption("max_request_bytes", &b->max_request_bytes, 1'024,
+                   "largest request message"),
+       BytesOption("max_response_bytes", &b->max_response_bytes, 1'024,
+                   "largest output with its LSE"),
+       IntegerOption("max_head_dim", &b->max_head_dim, {1, 256},
+                     "largest head_dim of q, k or v"),
+       IntegerOption("max_batch", &b->max_batch, {1, kMaxInt},
+                     "most sequences of a request"),
+       IntegerOption("max_heads", &b->max_heads, {1, kMaxInt},
+                     "most query heads of a request"),
+       IntegerOption("max_seqlen", &b->max_seqlen, {1, kMaxInt},
+                     "longest sequence"),
+       FlopsOption("max_work_flops", &b->max_work_flops,
+                   "most work of one request"),
+       IntegerOption("max_queued_requests", &b->max_queued_requests,
+                     {1, kMaxInt},
+                     "requests that may wait; one more is refused"),
+       BytesOption("max_queued_bytes", &b->max_queued_bytes, 1 << 10,
+                   "input and output bytes that may wait"),
+       FlopsOption("max_queued_flops", &o->engine.max_queued_flops,
+                   "work that may wait"),
+       IntegerOption("max_request_id_chars", &b->max_request_id_chars, {1, 128},
+                     "longest request_id and ordering_key"),
+       IntegerOption("default_deadline_ms", &b->default_deadline_ms,
+                     {1, 86'400'000},
+                     "a request never takes longer; its caller's deadline may "
+                     "be earlier"),
+       IntegerOption("max_uploads", &o->max_uploads, {1, 1'000'000},
+                     "calls whose body may be arriving at once; one more is "
+                     "refused before its body is read")});
+}
+
+void AddTransport(ServerOptions* o, std::vector<Option>* table) {
+  table->insert(
+      table->end(),
+      {IntegerOption("http2_window_bytes", &o->http2_window_bytes, {0, 1 << 30},
+                     "fixed flow-control window of a stream; 0 = gRPC tunes it",
+                     true),
+       IntegerOption("max_streams_per_connection",
+                     &o->max_streams_per_connection, {0, 1'000'000},
+                     "calls at once on one connection; 0 = no limit"),
+       IntegerOption("max_connection_age_seconds",
+                     &o->max_connection_age_seconds, {0, 864'000},
+                     "connections are closed (gracefully) at this age, so that "
+                     "clients look for new servers; 0 = never"),
+       IntegerOption("max_connection_age_grace_seconds",
+                     &o->max_connection_age_grace_seconds, {0, 86'400},
+                     "time that calls of an aged connection may still take"),
+       IntegerOption("keepalive_seconds", &o->keepalive_seconds, {1, 86'400},
+                     "a silent connection is probed after this time"),
+       IntegerOption("keepalive_timeout_seconds", &o->keepalive_timeout_seconds,
+                     {1, 3'600}, "and closed this long after the probe"),
+       IntegerOption("min_ping_interval_seconds", &o->min_ping_interval_seconds,
+                     {0, 3'600},
+                     "clients that ping more often are told to go away"),
+       IntegerOption("max_metadata_bytes", &o->max_metadata_bytes,
+                     {1'024, 1 << 20}, "most metadata of a call", true)});
+}
+
+}  // namespace
+
+std::vector<Option> OptionTable(ServerOptions* options) {
+  std::vector<Option> table;
+  AddServing(options, &table);
+  AddEngine(options, &table);
+  AddBounds(options, &table);
+  AddTransport(options, &table);
+  return table;
+}
+
+}  // namespace attendant::server

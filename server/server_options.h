@@ -1,0 +1,68 @@
+// Every setting of the server: flags and config file -> one validated struct.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/attention_engine.h"
+#include "server/bounds.h"
+#include "server/log.h"
+
+namespace attendant::server {
+
+struct ServerOptions {
+  // gRPC: host:port (port 0 = any) or unix:/path; several by commas.
+  std::string listen = "127.0.0.1:50051";
+  // /metrics, /healthz, /readyz; empty = none. Port 0 = any.
+  std::string http = "127.0.0.1:9090";
+  LogLevel log_level = LogLevel::kInfo;
+
+  EngineOptions engine;
+  Bounds bounds;
+
+  int64_t drain_seconds = 30;
+  int64_t lame_duck_seconds = 2;
+  bool reflection = true;
+
+  // Calls whose body may be on its way at once. gRPC buffers a message whole
+  // before anyone sees its size, so this times the largest message bounds what
+  // it can hold; one more call is refused before its body is read.
+  int64_t max_uploads = 64;
+  int64_t http2_window_bytes = 0;  // 0 = gRPC tunes it
+  int64_t max_streams_per_connection = 0;
+  int64_t max_connection_age_seconds = 0;
+  int64_t max_connection_age_grace_seconds = 300;
+  int64_t keepalive_seconds = 7200;
+  int64_t keepalive_timeout_seconds = 20;
+  int64_t min_ping_interval_seconds = 10;
+  int64_t max_metadata_bytes = 8192;
+
+  // Host memory the server can hold: pools, and uploads times (largest message
+  // and window).
+  int64_t HostMemoryBound() const;
+  std::vector<std::string> ListenAddresses() const;
+};
+
+struct CommandLine {
+  ServerOptions options;
+  bool help = false;
+  bool version = false;
+};
+
+// `arguments` without the program's name: --name=value or --name value. A file
+// named by --config holds `name = value` lines (# starts a comment) with the
+// same names; flags win over the file. Errors: INVALID_ARGUMENT naming flag
+// (and line), value and bound.
+absl::StatusOr<CommandLine> ParseCommandLine(
+    const std::vector<std::string>& arguments);
+
+// The text of --help: every flag, its default and its meaning.
+std::string HelpText();
+
+// False if `address` can be reached from other machines. Unix sockets and
+// 127.0.0.0/8, ::1 and localhost cannot.
+bool IsLoopback(const std::string& address);
+
+}  // namespace attendant::server

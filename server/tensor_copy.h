@@ -1,0 +1,30 @@
+// How the tensor bytes of a message are cut into pieces for the copy threads.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <vector>
+
+#include "server/host_memory.h"
+#include "server/problem_validator.h"
+#include "server/wire_codec.h"
+
+namespace attendant::server {
+
+struct CopyPiece {
+  int64_t message_offset = 0;
+  int64_t bytes = 0;  // on the wire
+  kernels::DataType from, to;
+  int64_t block_offset = 0;
+};
+
+// Every image of `request` in pieces of about `piece_bytes` (a multiple of 64),
+// none for an empty image.
+std::vector<CopyPiece> CutIntoPieces(const ParsedRequest& parsed,
+                                     const ValidatedRequest& request,
+                                     int64_t piece_bytes);
+
+absl::Status CopyPieceInto(const grpc::ByteBuffer& message,
+                           const CopyPiece& piece, std::byte* block);
+
+}  // namespace attendant::server
