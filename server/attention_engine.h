@@ -36,9 +36,11 @@ struct JobResult {
   int64_t workspace_bytes = 0;
 };
 
-// One admitted request. The caller writes the input images into `input`, then
-// submits; the engine writes `output` and calls `done` exactly once, on a
-// thread of its own, with no lock held.
+// One admitted request. The caller writes the input images into `input`, sets
+// `done` and submits; the engine writes `output` and calls `done` exactly once,
+// on a thread of its own, with no lock held. From Submit on the fields are the
+// engine's; from `done` on they are the caller's again, `input` given back and,
+// unless the status is OK, `output` null.
 struct AttentionJob {
   std::unique_ptr<ValidatedRequest> request;
   HostBlock input;
@@ -94,10 +96,12 @@ class AttentionEngine {
                          std::function<void()> then) = 0;
 
   virtual void Submit(std::shared_ptr<AttentionJob> job) = 0;
-  // Ends a job with CANCELLED as soon as that is safe; no effect once done.
+  // Ends a job with CANCELLED as soon as that is safe; no effect once done. A
+  // job that is not yet submitted ends at its Submit.
   virtual void Cancel(const std::shared_ptr<AttentionJob>& job) = 0;
 
-  // No more Admit; returns when all jobs are done or `deadline` has passed.
+  // No more Admit; returns when all jobs are done or dropped or `deadline` has
+  // passed. Jobs that are left when the engine goes end with UNAVAILABLE.
   virtual void Drain(Clock::time_point deadline) = 0;
 
   virtual EngineSnapshot Snapshot() const = 0;
@@ -114,13 +118,18 @@ struct EngineOptions {
   int64_t max_queued_bytes = int64_t{4} << 30;
   double max_queued_flops = 1e17;
   std::chrono::milliseconds max_age{1000};  // ageing: older goes first
-  // Largest piece of a request that is scheduled as one work item.
+  // Largest piece of a request that is scheduled as one work item, if the
+  // request can be cut so far (at batch and KV-head borders). FLOPs: 0 = about
+  // 50 ms of a CPU's threads, 1e12 on a GPU.
   int64_t work_item_bytes = int64_t{64} << 20;
-  // A batch takes at most so much.
+  double work_item_flops = 0;
+  // A batch takes at most so much, or one work item. FLOPs: 0 = 4 times
+  // work_item_flops.
   int64_t max_batch_bytes = int64_t{256} << 20;
-  double max_batch_flops = 4e12;
+  double max_batch_flops = 0;
 };
 
+// Jobs, blocks and calls into the engine must be gone before it is destroyed.
 // Logs loudly which device was chosen and why. kCuda fails with
 // FAILED_PRECONDITION without a usable GPU; kAuto takes the CPU then.
 absl::StatusOr<std::unique_ptr<AttentionEngine>> CreateEngine(
