@@ -5,19 +5,25 @@
 
 namespace attendant::server {
 
+// A message's bytes beside its tensors: room for lengths and starts of
+// max_batch sequences.
+inline constexpr int64_t kMaxHeaderBytes = int64_t{32} << 20;
+
 struct Bounds {
   int64_t max_request_bytes = int64_t{1} << 30;   // one message, inline tensors
   int64_t max_response_bytes = int64_t{1} << 30;  // output and lse
   int64_t max_head_dim = 256;
   int64_t max_batch = int64_t{1} << 20;
   int64_t max_heads = int64_t{1} << 16;
-  int64_t max_seqlen = int64_t{1} << 31;
+  // Of one sequence: positions and their differences fit 32 bits.
+  int64_t max_seqlen = int64_t{1} << 30;
   double max_work_flops = 1e16;  // of one request
   int64_t max_queued_requests = 1024;
   int64_t max_queued_bytes = int64_t{4} << 30;
   int64_t max_request_id_chars = 128;
   int64_t region_alignment_bytes = 256;
   int64_t default_deadline_ms = 60'000;
+  int64_t max_header_bytes = kMaxHeaderBytes;  // fixed
 };
 
 }  // namespace attendant::server

@@ -3,13 +3,17 @@
 
 #include <grpcpp/support/status.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "attendant/v1/error.pb.h"
 
 namespace attendant::server {
 
-// "q.shape[3] is 257, must be 1..256"; the parts travel as a payload too.
+// "q.shape[3] is 257, must be 1..256"; the parts travel as a payload too. An
+// empty field reads "257 ..., must be ...". A long value is shortened.
 absl::Status InvalidField(const std::string& field, const std::string& value,
                           const std::string& bound);
 absl::Status UnimplementedField(const std::string& field,
@@ -18,6 +22,12 @@ absl::Status UnimplementedField(const std::string& field,
 // RESOURCE_EXHAUSTED that may succeed after `retry_ms`.
 absl::Status Overloaded(const std::string& field, const std::string& value,
                         const std::string& bound, int64_t retry_ms);
+
+// A status of any code with a detail, its text kept.
+absl::Status WithDetail(absl::Status status, const std::string& field,
+                        const std::string& value, const std::string& bound);
+// The detail a status carries, if any.
+std::optional<v1::ErrorDetail> DetailOf(const absl::Status& status);
 
 // absl -> gRPC with the detail in grpc-status-details-bin (RpcStatus).
 grpc::Status ToGrpcStatus(const absl::Status& status);

@@ -32,8 +32,11 @@ struct ValidatedRequest {
   // What to copy where in the request's input block (offsets multiples of 256).
   struct Image {
     TensorField field;
-    kernels::DataType from, to;  // masks of bytes or bits: both kFloat32's
-    bool raw = false;            // true = bytes, no conversion (masks)
+    // Equal = a plain copy of any number of bytes (boolean masks too).
+    kernels::DataType from = kernels::DataType::kFloat32;
+    kernels::DataType to = kernels::DataType::kFloat32;
+    bool raw = false;         // true = a boolean mask: bytes, not elements
+    int64_t wire_offset = 0;  // in the message, for CopyTensorBytes
     int64_t wire_bytes = 0;
     int64_t block_offset = 0;
     int64_t block_bytes = 0;
@@ -43,7 +46,9 @@ struct ValidatedRequest {
   int64_t q_offset = 0, k_offset = 0, v_offset = 0, mask_offset = 0;
   int64_t input_bytes = 0;  // of the whole input block
 
-  // Output block: O contiguous in q's layout at 0, LSE at lse_offset.
+  // Output block: O contiguous in q's layout at 0, LSE at lse_offset. 0 bytes
+  // in all means that there is nothing to compute: do not launch (batch * heads
+  // of such a request may be astronomic).
   int64_t output_bytes = 0;
   int64_t lse_offset = 0;
   int64_t lse_bytes = 0;
@@ -59,13 +64,19 @@ struct ValidatedRequest {
   }
 };
 
+// Appends an image to the input block; block_offset and block_bytes are set
+// here. Returns the offset.
+int64_t AddImage(ValidatedRequest::Image image, ValidatedRequest* request);
+
 // Points the problem's q, k, v, mask into `input` and out, lse into `output`,
 // which lie in the memory of the device that computes (or the host, for cpu).
 kernels::AttentionProblem Placed(const ValidatedRequest& request,
                                  std::byte* input, std::byte* output);
 
 // Errors carry an ErrorDetail payload (see server/errors.h): INVALID_ARGUMENT,
-// UNIMPLEMENTED (regions, dropout, fp8, no kernel of `device` serves it).
+// UNIMPLEMENTED (regions, dropout, fp8, enum values of a newer contract, a
+// dtype `device` does not compute in, no kernel of `device` serves it). Costs
+// no memory beyond what the request's own lists take, whatever its sizes say.
 absl::StatusOr<std::unique_ptr<ValidatedRequest>> ValidateRequest(
     const ParsedRequest& request, const Bounds& bounds,
     const kernels::DeviceProperties& device);

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "attendant/v1/attention.pb.h"
 #include "kernels/base/data_type.h"
+#include "server/bounds.h"
 #include "server/host_memory.h"
 
 namespace attendant::server {
@@ -34,22 +35,32 @@ struct ParsedRequest {
   std::array<Extent, kNumTensorFields> tensors;
 };
 
-// Any field order parses. Errors: INVALID_ARGUMENT (not a protobuf message,
-// truncated), UNIMPLEMENTED (an unknown field anywhere, with its number).
+// Any field order parses; a field sent twice merges as protobuf merges it.
+// Errors carry an ErrorDetail: INVALID_ARGUMENT (not a protobuf message,
+// truncated, a field of the wrong wire type, more than kMaxHeaderBytes beside
+// the tensors), UNIMPLEMENTED (an unknown field anywhere, with its number).
 absl::StatusOr<ParsedRequest> ParseAttendRequest(
     const grpc::ByteBuffer& message);
 
+// OK, or what ParseAttendRequest says of the first field of `message`, at any
+// depth, that this server does not know. For messages parsed by protobuf.
+absl::Status CheckNoUnknownFields(const google::protobuf::Message& message);
+
 // Copies message bytes [offset, offset + bytes) into `destination`,
 // converting elements from `from` to `to` (16-bit narrowing rounds to nearest
-// even; equal types are a plain copy). Call for disjoint ranges on several
-// threads at once. Both types' sizes divide the range.
+// even; equal types are a plain copy of any number of bytes). Call for disjoint
+// ranges on several threads at once; each call walks the message's slices from
+// the start, so parts of a MiB and more are best. `from`'s size divides
+// `bytes`; `destination` has room for bytes / SizeOf(from) * SizeOf(to).
+// Errors: INVALID_ARGUMENT if the range is not within the message.
 absl::Status CopyTensorBytes(const grpc::ByteBuffer& message, int64_t offset,
                              int64_t bytes, kernels::DataType from,
                              kernels::DataType to, std::byte* destination);
 
 // `header` holds everything but output_data and lse_data, which follow as
 // slices that own `block` (no copy): O at [0, output_bytes), LSE behind it at
-// lse_offset. The block returns to its pool when gRPC has sent the last byte.
+// lse_offset; 0 bytes = left out (`block` may be null if both are). The block
+// returns to its pool when gRPC has sent the last byte, on any thread.
 grpc::ByteBuffer EncodeAttendResponse(const v1::AttendResponse& header,
                                       std::shared_ptr<HostBlock> block,
                                       int64_t output_bytes, int64_t lse_offset,
