@@ -191,7 +191,7 @@ void HostProblem::AllocateMask() {
 void HostProblem::FillRandom() {
   NormalGenerator normal(options_.seed);
   const auto fill = [&](int64_t, int64_t, int64_t, int64_t) {
-    return normal.Next();
+    return options_.random ? normal.Next() : 0.0f;
   };
   FillQ(fill);
   FillK(fill);

@@ -53,6 +53,7 @@ struct ProblemOptions {
   int64_t head_gap = 0;     // after each head's vector (kBhsd: its rows)
   int64_t base_offset = 0;  // of q, k, v and O from a 256-byte border
   uint64_t seed = 1;        // of q, k, v, slopes, sinks and mask
+  bool random = true;       // false: q, k and v are zero
 };
 
 class HostProblem {

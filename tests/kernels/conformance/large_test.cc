@@ -1,0 +1,62 @@
+// Sizes at which 32-bit arithmetic and grid limits break.
+#include "tests/kernels/conformance/conformance.h"
+
+namespace attendant::testing {
+namespace {
+
+class LargeTest : public ConformanceTest {};
+
+// More sequences than a grid's second dimension holds.
+TEST_P(LargeTest, SeventyThousandSequences) {
+  ProblemOptions options;
+  options.dtype = dtype(0);
+  options.batch = is_gpu() ? 70000 : 2000;
+  options.seqlen_q = options.seqlen_kv = is_gpu() ? 16 : 8;
+  options.random = false;  // q = 0: the mean of V
+  HostProblem problem(options);
+  problem.FillV([](int64_t b, int64_t, int64_t, int64_t) {
+    return static_cast<float>(b % 127 + 1);
+  });
+  if (!Run(problem)) return;
+  EXPECT_EQ(problem.OutputDamage(), "");
+  for (int64_t b = 0; b < options.batch; ++b) {
+    const float want = static_cast<float>(b % 127 + 1);
+    ASSERT_NEAR(problem.Out(b, 0, 0, 0), want, want * 0.004) << b;
+    ASSERT_NEAR(problem.Out(b, options.seqlen_q - 1, 0, 63), want, want * 0.004)
+        << b;
+  }
+}
+
+TEST_P(LargeTest, ManyShortPackedSequencesOfUnequalLengths) {
+  ProblemOptions options;
+  options.dtype = dtype(0);
+  options.layout = Layout::kThd;
+  options.batch = is_long() ? 3000 : 300;
+  options.num_q_heads = 2;
+  options.num_kv_heads = 1;
+  RandomBits bits(3);
+  for (int64_t b = 0; b < options.batch; ++b) {
+    options.lens_q.push_back(bits.Below(20));
+    options.lens_kv.push_back(bits.Below(40));
+  }
+  options.causal = options.bottom_right = true;
+  HostProblem problem(options);
+  Check(problem);
+}
+
+TEST_P(LargeTest, LongSequenceMatchesTheOracleInItsLastRows) {
+  // The last rows of a long causal prefill, as a request of their own.
+  ProblemOptions options;
+  options.dtype = dtype(0);
+  options.head_dim = 128;
+  options.seqlen_q = 40;
+  options.seqlen_kv = is_gpu() ? 131072 : 20000;
+  options.causal = options.bottom_right = true;
+  HostProblem problem(options);
+  Check(problem);
+}
+
+ATTENDANT_CONFORMANCE_SUITE(LargeTest);
+
+}  // namespace
+}  // namespace attendant::testing

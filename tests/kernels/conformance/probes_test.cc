@@ -1,0 +1,343 @@
+// Answers known by hand: q = 0 makes every visible key weigh the same.
+#include <cmath>
+#include <limits>
+
+#include "tests/kernels/conformance/conformance.h"
+
+namespace attendant::testing {
+namespace {
+
+using kernels::DataType;
+using kernels::MaskKind;
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+float Zero(int64_t, int64_t, int64_t, int64_t) { return 0; }
+
+class ProbesTest : public ConformanceTest {
+ protected:
+  // q = 0 and V = identity: O * exp(LSE) is the 0/1 row of what was seen.
+  void CheckVisibility(
+      HostProblem& problem,
+      const std::function<bool(int64_t, int64_t, int64_t)>& seen) {
+    problem.FillQ(Zero);
+    problem.FillV([](int64_t, int64_t row, int64_t, int64_t d) {
+      return row == d ? 1.0f : 0.0f;
+    });
+    if (!Run(problem)) return;
+    ASSERT_EQ(problem.OutputDamage(), "");
+    const kernels::AttentionProblem& p = problem.problem();
+    for (int64_t b = 0; b < p.batch; ++b) {
+      for (int64_t i = 0; i < p.sequence(b).len_q; ++i) {
+        int64_t count = 0;
+        for (int64_t j = 0; j < p.sequence(b).len_kv; ++j) {
+          count += seen(b, i, j);
+        }
+        for (int64_t h = 0; h < p.num_q_heads; ++h) {
+          const float lse = problem.Lse(b, h, i);
+          if (count == 0) {
+            EXPECT_EQ(lse, kMinusInfinity) << "row " << i;
+          } else {
+            EXPECT_NEAR(lse, std::log(static_cast<float>(count)), 1e-5);
+          }
+          for (int64_t j = 0; j < p.sequence(b).len_kv; ++j) {
+            const float out = problem.Out(b, i, h, j);
+            if (!seen(b, i, j)) {
+              ASSERT_EQ(out, 0) << "row " << i << " saw key " << j << " of "
+                                << Describe(problem);
+            } else {
+              ASSERT_NEAR(out * static_cast<float>(count), 1, 0.01)
+                  << "row " << i << " did not see key " << j << " of "
+                  << Describe(problem);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // One head; O of each row, V[j] = j + 1.
+  void CheckCounts(ProblemOptions options, const std::vector<float>& want,
+                   const std::vector<float>& want_lse = {}) {
+    options.head_dim = 64;
+    HostProblem problem(options);
+    problem.FillQ(Zero);
+    problem.FillV([](int64_t, int64_t row, int64_t, int64_t) {
+      return static_cast<float>(row + 1);
+    });
+    if (!Run(problem)) return;
+    for (size_t i = 0; i < want.size(); ++i) {
+      for (int64_t d = 0; d < 64; ++d) {
+        ASSERT_NEAR(problem.Out(0, i, 0, d), want[i], want[i] * 0.004)
+            << Describe(problem);
+      }
+    }
+    for (size_t i = 0; i < want_lse.size(); ++i) {
+      if (std::isinf(want_lse[i])) {
+        EXPECT_EQ(problem.Lse(0, 0, i), want_lse[i]);
+      } else {
+        EXPECT_NEAR(problem.Lse(0, 0, i), want_lse[i], 1e-6);
+      }
+    }
+  }
+};
+
+TEST_P(ProbesTest, VisibilityOfCausalAndWindowsInBothAlignments) {
+  const int64_t lengths[][2] = {{3, 7},   {7, 3},   {1, 64}, {64, 1},
+                                {33, 50}, {64, 64}, {70, 20}};
+  const int64_t windows[][2] = {{-1, -1}, {0, 0},   {1, 0},  {2, 0},
+                                {0, 1},   {3, 2},   {-1, 2}, {2, -1},
+                                {63, 0},  {64, 64}, {65, -1}};
+  int64_t turn = 0;
+  for (const auto& [len_q, len_kv] : lengths) {
+    for (const auto& [left, right] : windows) {
+      for (int variant = 0; variant < 4; ++variant) {
+        ProblemOptions options;
+        options.dtype = dtype(turn++);
+        options.seqlen_q = len_q;
+        options.seqlen_kv = len_kv;
+        options.causal = variant & 1;
+        options.bottom_right = variant & 2;
+        options.window_left = left;
+        options.window_right = right;
+        const int64_t shift = options.bottom_right ? len_kv - len_q : 0;
+        HostProblem problem(options);
+        CheckVisibility(problem, [&, left = left, right = right](
+                                     int64_t, int64_t i, int64_t j) {
+          return (!options.causal || j <= i + shift) &&
+                 (left < 0 || j >= i + shift - left) &&
+                 (right < 0 || j <= i + shift + right);
+        });
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_P(ProbesTest, VisibilityOfLengthsAndLeftPadding) {
+  for (const Layout layout : {Layout::kBshd, Layout::kBhsd, Layout::kThd}) {
+    ProblemOptions options;
+    options.layout = layout;
+    options.dtype = dtype(static_cast<int64_t>(layout));
+    options.batch = 4;
+    options.num_q_heads = options.num_kv_heads = 2;
+    options.seqlen_q = 40;
+    options.seqlen_kv = 64;
+    options.lens_q = {40, 7, 0, 1};
+    options.lens_kv = {64, 9, 33, 17};
+    options.skips_q = {0, 11, 40, 0};
+    options.skips_kv = {0, 50, 5, 0};
+    options.causal = true;
+    options.bottom_right = true;
+    HostProblem problem(options);
+    CheckVisibility(problem, [&](int64_t b, int64_t i, int64_t j) {
+      return j <= i + options.lens_kv[b] - options.lens_q[b];
+    });
+  }
+}
+
+TEST_P(ProbesTest, VisibilityOfBooleanMasks) {
+  for (const MaskKind kind : {MaskKind::kBoolBytes, MaskKind::kBoolBits}) {
+    for (const Layout layout : {Layout::kBshd, Layout::kThd}) {
+      ProblemOptions options;
+      options.layout = layout;
+      options.dtype = dtype(static_cast<int64_t>(kind));
+      options.batch = 2;
+      options.seqlen_q = 21;
+      options.seqlen_kv = 61;
+      options.lens_q = {21, 13};
+      options.lens_kv = {61, 37};
+      options.skips_kv = {0, 11};
+      options.mask = kind;
+      options.mask_per_batch = true;
+      HostProblem problem(options);
+      const auto attend = [](int64_t b, int64_t i, int64_t j) {
+        return i != 5 && (i * 7 + j * 3 + b) % 5 < 2;
+      };
+      problem.FillMask([&](int64_t b, int64_t, int64_t i, int64_t j) {
+        return static_cast<float>(attend(b, i, j));
+      });
+      CheckVisibility(problem, attend);
+    }
+  }
+}
+
+TEST_P(ProbesTest, CountsOfBothAlignments) {
+  const float ln2 = std::log(2.0f), ln3 = std::log(3.0f);
+  for (const DataType type : dtypes()) {
+    ProblemOptions options;
+    options.dtype = type;
+    options.causal = true;
+    options.seqlen_q = 2;
+    options.seqlen_kv = 5;
+    CheckCounts(options, {1, 1.5}, {0, ln2});
+    options.bottom_right = true;
+    CheckCounts(options, {2.5, 3}, {std::log(4.0f), std::log(5.0f)});
+    options.seqlen_q = 5;
+    options.seqlen_kv = 2;
+    CheckCounts(options, {0, 0, 0, 1, 1.5},
+                {kMinusInfinity, kMinusInfinity, kMinusInfinity, 0, ln2});
+    options.bottom_right = false;
+    CheckCounts(options, {1, 1.5, 1.5, 1.5, 1.5}, {0, ln2, ln2, ln2, ln2});
+    options.causal = false;
+    options.seqlen_q = options.seqlen_kv = 5;
+    options.window_left = 1;
+    options.window_right = 0;
+    CheckCounts(options, {1, 1.5, 2.5, 3.5, 4.5}, {0, ln2, ln2, ln2, ln2});
+    options.window_left = 2;
+    CheckCounts(options, {1, 1.5, 2, 3, 4}, {0, ln2, ln3, ln3, ln3});
+  }
+}
+
+TEST_P(ProbesTest, ScaleIsOfTheTrueHeadDim) {
+  for (const DataType type : dtypes()) {
+    ProblemOptions options;
+    options.dtype = type;
+    options.head_dim = 80;
+    options.seqlen_kv = 2;
+    HostProblem problem(options);
+    problem.FillQ([](int64_t, int64_t, int64_t, int64_t d) {
+      return d == 0 ? std::sqrt(80.0f) * std::log(3.0f) : 0.0f;
+    });
+    problem.FillK([](int64_t, int64_t row, int64_t, int64_t d) {
+      return row == 0 && d == 0 ? 1.0f : 0.0f;
+    });
+    problem.FillV([](int64_t, int64_t row, int64_t, int64_t) {
+      return row == 0 ? 1.0f : 0.0f;
+    });
+    if (!Run(problem)) continue;
+    EXPECT_NEAR(problem.Out(0, 0, 0, 79), 0.75, 0.004);
+    EXPECT_NEAR(problem.Lse(0, 0, 0), std::log(4.0f), 0.004);
+  }
+}
+
+TEST_P(ProbesTest, LseIsNaturalAndWithoutTheSink) {
+  for (const DataType type : dtypes()) {
+    ProblemOptions options;
+    options.dtype = type;
+    options.seqlen_kv = 8;
+    HostProblem eight(options);
+    eight.FillQ(Zero);
+    if (!Run(eight)) continue;
+    EXPECT_NEAR(eight.Lse(0, 0, 0), 2.0794415f, 1e-6);
+    options.seqlen_kv = 3;
+    options.sinks = true;
+    HostProblem three(options);
+    three.FillQ(Zero);
+    three.FillV([](int64_t, int64_t, int64_t, int64_t) { return 4.0f; });
+    three.sinks()[0] = 0;
+    if (!Run(three)) continue;
+    EXPECT_NEAR(three.Out(0, 0, 0, 0), 3, 1e-6);
+    EXPECT_NEAR(three.Lse(0, 0, 0), std::log(3.0f), 1e-6);
+  }
+}
+
+TEST_P(ProbesTest, SoftcapBendsLogits) {
+  for (const int64_t seqlen_q : {1, 64}) {
+    for (const DataType type : dtypes()) {
+      ProblemOptions options;
+      options.dtype = type;
+      options.seqlen_q = seqlen_q;
+      options.seqlen_kv = 2;
+      options.softmax_scale = 1.0f;
+      options.softcap = 1.0f;
+      HostProblem problem(options);
+      problem.FillQ([](int64_t, int64_t, int64_t, int64_t d) {
+        return d == 0 ? 10.0f : 0.0f;
+      });
+      problem.FillK([](int64_t, int64_t row, int64_t, int64_t d) {
+        return row == 0 && d == 0 ? 10.0f : 0.0f;
+      });
+      problem.FillV([](int64_t, int64_t row, int64_t, int64_t) {
+        return row == 0 ? 1.0f : 0.0f;
+      });
+      if (!Run(problem)) continue;
+      EXPECT_NEAR(problem.Out(0, seqlen_q - 1, 0, 3), 0.7310586, 0.003);
+    }
+  }
+}
+
+TEST_P(ProbesTest, QueryHeadsReadTheirOwnKvHead) {
+  const int64_t heads[][2] = {{32, 8}, {6, 2},  {71, 1}, {5, 5},
+                              {12, 4}, {14, 2}, {64, 8}, {128, 1}};
+  int64_t turn = 0;
+  for (const auto& [num_q_heads, num_kv_heads] : heads) {
+    for (const int64_t seqlen_q : {1, 3, 17}) {
+      ProblemOptions options;
+      options.dtype = dtype(turn++);
+      options.num_q_heads = num_q_heads;
+      options.num_kv_heads = num_kv_heads;
+      options.seqlen_q = seqlen_q;
+      options.seqlen_kv = 19;
+      HostProblem problem(options);
+      problem.FillV([](int64_t, int64_t, int64_t head, int64_t) {
+        return static_cast<float>(head + 1);
+      });
+      if (!Run(problem)) continue;
+      for (int64_t h = 0; h < num_q_heads; ++h) {
+        for (int64_t i = 0; i < seqlen_q; ++i) {
+          const float want =
+              static_cast<float>(h / (num_q_heads / num_kv_heads) + 1);
+          ASSERT_NEAR(problem.Out(0, i, h, 5), want, want * 0.01)
+              << Describe(problem);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ProbesTest, OneTrueInAMaskPicksThatRowOfV) {
+  for (const MaskKind kind : {MaskKind::kBoolBytes, MaskKind::kBoolBits}) {
+    ProblemOptions options;
+    options.dtype = dtype(0);
+    options.seqlen_q = 5;
+    options.seqlen_kv = 130;
+    options.mask = kind;
+    HostProblem problem(options);
+    problem.FillMask([](int64_t, int64_t, int64_t i, int64_t j) {
+      return static_cast<float>(j == 31 * i + 3);
+    });
+    if (!Run(problem)) continue;
+    const kernels::AttentionProblem& p = problem.problem();
+    for (int64_t i = 0; i < 5; ++i) {
+      for (int64_t d = 0; d < 64; ++d) {
+        EXPECT_EQ(problem.Out(0, i, 0, d),
+                  kernels::LoadAsFloat(p.v.data, p.dtype,
+                                       (31 * i + 3) * p.v.row_stride + d));
+      }
+    }
+  }
+}
+
+TEST_P(ProbesTest, ScaleZeroIsTheMeanAndANegativeScaleNegatesQ) {
+  for (const DataType type : dtypes()) {
+    ProblemOptions options;
+    options.dtype = type;
+    options.seqlen_q = 3;
+    options.seqlen_kv = 4;
+    options.softmax_scale = 0.0f;
+    HostProblem mean(options);
+    mean.FillV([](int64_t, int64_t row, int64_t, int64_t) {
+      return static_cast<float>(row);
+    });
+    if (!Run(mean)) continue;
+    EXPECT_NEAR(mean.Out(0, 2, 0, 1), 1.5, 0.006);
+    options.seqlen_q = 70;
+    options.seqlen_kv = 150;
+    options.softmax_scale = -0.125f;
+    HostProblem negative(options);
+    Check(negative);
+    options.softmax_scale = 0.125f;
+    HostProblem positive(options);
+    const kernels::AttentionProblem& p = negative.problem();
+    positive.FillQ([&](int64_t, int64_t row, int64_t, int64_t d) {
+      return -kernels::LoadAsFloat(p.q.data, p.dtype, row * p.q.row_stride + d);
+    });
+    Check(positive);
+  }
+}
+
+ATTENDANT_CONFORMANCE_SUITE(ProbesTest);
+
+}  // namespace
+}  // namespace attendant::testing
