@@ -1,0 +1,492 @@
+#include "server/batch_scheduler.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+#include "server/errors.h"
+
+namespace attendant::server {
+namespace {
+
+constexpr size_t kMaxItemsInBatch = 256;
+// How many jobs whose next item is too large for the rest of a batch are passed
+// over in search of smaller ones.
+constexpr int kMaxPassedOver = 64;
+constexpr std::chrono::milliseconds kPriorityStep{5};
+
+Clock::duration ToDuration(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(seconds));
+}
+
+absl::Status DeadlinePassed(const char* where) {
+  return absl::DeadlineExceededError(
+      absl::StrCat("the deadline passed in stage ", where));
+}
+
+std::shared_ptr<ScheduledJob> ToScheduled(
+    const std::shared_ptr<AttentionJob>& job) {
+  return std::static_pointer_cast<ScheduledJob>(job);
+}
+
+}  // namespace
+
+BatchScheduler::BatchScheduler(Options options) : options_(std::move(options)) {
+  ATTENDANT_CHECK(options_.host_pool != nullptr);
+  ATTENDANT_CHECK(options_.work_item_bytes > 0 && options_.work_item_flops > 0);
+}
+
+BatchScheduler::~BatchScheduler() = default;
+
+// --- Admission ---
+
+absl::StatusOr<std::shared_ptr<AttentionJob>> BatchScheduler::Admit(
+    std::unique_ptr<ValidatedRequest> request, Clock::time_point deadline) {
+  RETURN_IF_ERROR(CheckCanEverFit(*request, options_.limits));
+  std::shared_ptr<ScheduledJob> job(new ScheduledJob, [this](ScheduledJob* j) {
+    if (j->state == ScheduledJob::State::kAdmitted) Forget(j);
+    delete j;
+  });
+  // Until it entered, there is nothing to forget.
+  job->state = ScheduledJob::State::kEnded;
+  job->request = std::move(request);
+  job->deadline = deadline;
+  job->bytes = BlockBytes(*job->request);
+  job->has_uncovered_rows = kernels::HasUncoveredRows(job->request->problem);
+  job->ranges = CutIntoItems(job->request->problem, options_.work_item_bytes,
+                             options_.work_item_flops);
+  {
+    std::lock_guard lock(mu_);
+    if (!ended_all_.ok()) return ended_all_;
+    if (draining_) return absl::UnavailableError("the server is draining");
+    job->admitted = options_.now();
+    job->key = KeyOf(*job);
+    const QueueLoad load = LoadBefore(job->key);
+    RETURN_IF_ERROR(CheckDeadline(*job->request, options_.limits, load, rate_,
+                                  deadline - job->admitted));
+    RETURN_IF_ERROR(CheckRoom(*job->request, options_.limits, load, rate_));
+    RETURN_IF_ERROR(TakeMemory(job.get()));
+    Enter(job.get());
+  }
+  std::byte* input = job->input_memory = job->input.data();
+  std::byte* output = job->output_memory = job->output->data();
+  if (options_.device_pool != nullptr) {
+    input = options_.device_memory + job->device_range.offset();
+    output = options_.device_memory + job->device_output_offset;
+  }
+  job->problem = Placed(*job->request, input, output);
+  return std::shared_ptr<AttentionJob>(std::move(job));
+}
+
+absl::Status BatchScheduler::TakeMemory(ScheduledJob* job) {
+  const auto overloaded = [&](const char* pool, int64_t used,
+                              int64_t capacity) {
+    return Overloaded(
+        pool, absl::StrCat(used, " bytes in use"),
+        absl::StrCat("room for ", job->bytes, " of ", capacity, " bytes"),
+        RetryMs(LoadBefore(job->key).cost_left, rate_));
+  };
+  const ValidatedRequest& request = *job->request;
+  HostMemoryPool& host = *options_.host_pool;
+  auto input = host.Allocate(request.input_bytes);
+  auto output = host.Allocate(request.output_block_bytes());
+  if (!input.ok() || !output.ok()) {
+    return overloaded("host memory pool", host.used_bytes(),
+                      host.capacity_bytes());
+  }
+  if (RangePool* device = options_.device_pool;
+      device != nullptr && job->bytes > 0) {
+    const auto offset = device->Allocate(job->bytes);
+    if (!offset.has_value()) {
+      return overloaded("device memory pool", device->used_bytes(),
+                        device->capacity_bytes());
+    }
+    job->device_range = RangeHold(device, *offset, job->bytes);
+    job->device_output_offset =
+        *offset + (request.input_bytes + RangePool::kAlignment - 1) /
+                      RangePool::kAlignment * RangePool::kAlignment;
+  }
+  job->input = *std::move(input);
+  job->output = std::make_shared<HostBlock>(*std::move(output));
+  return absl::OkStatus();
+}
+
+void BatchScheduler::Enter(ScheduledJob* job) {
+  job->state = ScheduledJob::State::kAdmitted;
+  job->number = next_number_++;
+  job->flops_queued = job->request->flops;
+  for (const ItemRange& range : job->ranges) {
+    job->cost_left += options_.limits.Cost(range.flops, range.bytes);
+  }
+  present_.insert(job);
+  counts_.queued_requests += 1;
+  counts_.queued_bytes += job->bytes;
+  counts_.queued_flops += job->flops_queued;
+  if (!job->request->ordering_key.empty()) {
+    ordering_[job->request->ordering_key].push_back(job);
+  }
+}
+
+Clock::time_point BatchScheduler::KeyOf(const ScheduledJob& job) const {
+  return std::min(job.deadline, job.admitted + options_.max_age) -
+         job.request->priority * kPriorityStep;
+}
+
+QueueLoad BatchScheduler::LoadBefore(Clock::time_point key) const {
+  QueueLoad load{counts_.queued_requests, counts_.queued_bytes,
+                 counts_.queued_flops, 0, 0};
+  for (const ScheduledJob* job : present_) {
+    load.cost_left += job->cost_left;
+    if (job->key <= key) load.cost_ahead += job->cost_left;
+  }
+  return load;
+}
+
+double BatchScheduler::SecondsOf(double cost) const {
+  return rate_.Seconds(cost).value_or(cost / options_.assumed_flops_per_second);
+}
+
+void BatchScheduler::Submit(std::shared_ptr<AttentionJob> submitted) {
+  const std::shared_ptr<ScheduledJob> job = ToScheduled(submitted);
+  {
+    std::lock_guard lock(mu_);
+    if (job->state != ScheduledJob::State::kAdmitted) return;
+    job->submitted = options_.now();
+    job->state = ScheduledJob::State::kQueued;
+    submitted_.emplace(job->deadline, job);
+    if (!ended_all_.ok()) {
+      EndJob(job, ended_all_);
+    } else if (job->cancelled) {
+      EndJob(job, absl::CancelledError("the caller cancelled"));
+    } else {
+      if (submitted_.begin()->second == job) timer_.notify_one();
+      MakeReadyIfFirst(job);
+    }
+  }
+  executor_->Wake();
+}
+
+void BatchScheduler::Cancel(const std::shared_ptr<AttentionJob>& cancelled) {
+  const std::shared_ptr<ScheduledJob> job = ToScheduled(cancelled);
+  {
+    std::lock_guard lock(mu_);
+    job->cancelled = true;
+    if (job->state == ScheduledJob::State::kAdmitted ||
+        job->state == ScheduledJob::State::kEnded) {
+      return;
+    }
+    EndJob(job, absl::CancelledError("the caller cancelled"));
+  }
+  executor_->Wake();
+}
+
+void BatchScheduler::MakeReadyIfFirst(
+    const std::shared_ptr<ScheduledJob>& job) {
+  const std::string& key = job->request->ordering_key;
+  if (!key.empty() && ordering_[key].front() != job.get()) return;
+  job->listed = true;
+  ready_.insert(job);
+}
+
+// --- Work for executors ---
+
+Batch BatchScheduler::Pull() {
+  Batch batch;
+  std::lock_guard lock(mu_);
+  batch.pulled = options_.now();
+  EndExpired(batch.pulled);
+  std::set<const ScheduledJob*> jobs;
+  int passed_over = 0;
+  for (auto at = ready_.begin();
+       at != ready_.end() && batch.items.size() < kMaxItemsInBatch;) {
+    const std::shared_ptr<ScheduledJob> job = *at;
+    const ItemRange& range = job->ranges[job->items_pulled];
+    if (!FitsBatch(batch, range)) {
+      if (++passed_over > kMaxPassedOver) break;
+      ++at;
+      continue;
+    }
+    at = ready_.erase(at);
+    job->listed = false;
+    TakeItem(job, &batch);
+    if (jobs.insert(job.get()).second) ++batch.requests;
+    if (job->items_pulled < job->ranges.size()) {
+      const auto again = ready_.insert(job).first;
+      job->listed = true;
+      if (at == ready_.end() || std::next(again) == at) at = again;
+    }
+  }
+  return batch;
+}
+
+bool BatchScheduler::FitsBatch(const Batch& batch,
+                               const ItemRange& range) const {
+  if (batch.items.empty()) return true;
+  return batch.bytes + range.bytes <= options_.max_batch_bytes &&
+         batch.flops + range.flops <= options_.max_batch_flops;
+}
+
+void BatchScheduler::TakeItem(const std::shared_ptr<ScheduledJob>& job,
+                              Batch* batch) {
+  if (job->state == ScheduledJob::State::kQueued) {
+    job->state = ScheduledJob::State::kRunning;
+    counts_.queued_requests -= 1;
+    counts_.queued_bytes -= job->bytes;
+    counts_.running_requests += 1;
+  }
+  WorkItem item;
+  item.job = job;
+  item.range = job->ranges[job->items_pulled];
+  item.first = job->items_pulled == 0;
+  batch->tokens += item.range.tokens;
+  batch->bytes += item.range.bytes;
+  batch->flops += item.range.flops;
+  job->items_pulled += 1;
+  job->items_running += 1;
+  counts_.queued_flops -= item.range.flops;
+  job->flops_queued -= item.range.flops;
+  job->key += 2 * ToDuration(SecondsOf(options_.limits.Cost(item.range.flops,
+                                                            item.range.bytes)));
+  batch->items.push_back(std::move(item));
+}
+
+bool BatchScheduler::Reached(const WorkItem& item, Stage stage) {
+  std::lock_guard lock(mu_);
+  ScheduledJob& job = *item.job;
+  if (job.state == ScheduledJob::State::kEnded) return false;
+  job.result.stage = std::max(job.result.stage, stage);
+  if (job.deadline > options_.now()) return true;
+  EndJob(item.job, DeadlinePassed(StageName(job.result.stage)));
+  return false;
+}
+
+void BatchScheduler::Finish(Batch batch) {
+  std::lock_guard lock(mu_);
+  std::set<ScheduledJob*> jobs;
+  for (const WorkItem& item : batch.items) {
+    ScheduledJob& job = *item.job;
+    if (jobs.insert(&job).second && job.state != ScheduledJob::State::kEnded) {
+      job.intervals.insert(job.intervals.end(), batch.intervals.begin(),
+                           batch.intervals.end());
+    }
+  }
+  for (const WorkItem& item : batch.items) FinishItem(batch, item);
+  CountBatch(batch, options_.now());
+}
+
+void BatchScheduler::FinishItem(const Batch& batch, const WorkItem& item) {
+  ScheduledJob& job = *item.job;
+  job.items_running -= 1;
+  job.items_done += 1;
+  if (job.state == ScheduledJob::State::kEnded) {
+    if (job.items_running == 0) ReleaseMemory(&job);
+    return;
+  }
+  job.cost_left -= options_.limits.Cost(item.range.flops, item.range.bytes);
+  job.result.kernel = item.kernel;
+  job.result.workspace_bytes += item.workspace_bytes;
+  job.result.batch_requests =
+      std::max(job.result.batch_requests, batch.requests);
+  job.result.batch_tokens = std::max(job.result.batch_tokens, batch.tokens);
+  if (!item.status.ok()) {
+    EndJob(item.job, item.status);
+  } else if (job.items_done == job.ranges.size()) {
+    EndJob(item.job, absl::OkStatus());
+  }
+}
+
+void BatchScheduler::CountBatch(const Batch& batch, Clock::time_point now) {
+  counts_.launches += batch.launches;
+  counts_.launched_flops += batch.launched_flops;
+  counts_.uploaded_bytes += batch.uploaded_bytes;
+  counts_.downloaded_bytes += batch.downloaded_bytes;
+  counts_.repairs += batch.repairs;
+  counts_.device_workspace_bytes =
+      std::max(counts_.device_workspace_bytes, batch.workspace_bytes);
+  if (batch.launches > 0) {
+    double cost = 0;
+    for (const WorkItem& item : batch.items) {
+      cost += options_.limits.Cost(item.range.flops, item.range.bytes);
+    }
+    const auto begin = std::max(batch.pulled, last_finish_);
+    rate_.Add(cost, std::chrono::duration<double>(now - begin).count());
+  }
+  last_finish_ = now;
+}
+
+double BatchScheduler::EstimateSeconds(const Batch& batch) {
+  std::lock_guard lock(mu_);
+  double cost = 0;
+  for (const WorkItem& item : batch.items) {
+    cost += options_.limits.Cost(item.range.flops, item.range.bytes);
+  }
+  return SecondsOf(cost);
+}
+
+// --- Ends ---
+
+void BatchScheduler::LeaveOrder(ScheduledJob* job) {
+  const auto found = ordering_.find(job->request->ordering_key);
+  if (found == ordering_.end()) return;
+  std::deque<ScheduledJob*>& line = found->second;
+  const bool was_first = line.front() == job;
+  line.erase(std::find(line.begin(), line.end(), job));
+  if (line.empty()) {
+    ordering_.erase(found);
+  } else if (was_first && line.front()->state == ScheduledJob::State::kQueued) {
+    ScheduledJob* next = line.front();
+    for (const auto& [deadline, submitted] : submitted_) {
+      if (submitted.get() == next) {
+        MakeReadyIfFirst(submitted);
+        break;
+      }
+    }
+  }
+}
+
+void BatchScheduler::LeaveQueue(ScheduledJob* job) {
+  if (job->state == ScheduledJob::State::kRunning) {
+    counts_.running_requests -= 1;
+  } else {
+    counts_.queued_requests -= 1;
+    counts_.queued_bytes -= job->bytes;
+  }
+  counts_.queued_flops -= job->flops_queued;
+  // Floating point: an empty queue holds no work, whatever was rounded.
+  if (counts_.queued_requests + counts_.running_requests == 0) {
+    counts_.queued_flops = 0;
+  }
+  job->cost_left = 0;
+}
+
+void BatchScheduler::EndJob(const std::shared_ptr<ScheduledJob>& job,
+                            const absl::Status& status) {
+  if (job->listed) ready_.erase(job);
+  job->listed = false;
+  submitted_.erase({job->deadline, job});
+  LeaveQueue(job.get());
+  job->state = ScheduledJob::State::kEnded;
+  LeaveOrder(job.get());
+  job->held_input = std::move(job->input);
+  if (!status.ok()) job->held_output = std::move(job->output);
+  if (job->items_running == 0) ReleaseMemory(job.get());
+  job->result.status = status;
+  FillStageTimes(job->submitted, options_.now(), job->intervals, &job->result);
+  ended_.emplace_back(job, std::move(job->result));
+  timer_.notify_one();
+}
+
+void BatchScheduler::ReleaseMemory(ScheduledJob* job) {
+  job->held_input = HostBlock();
+  job->held_output.reset();
+  job->device_range = RangeHold();
+}
+
+void BatchScheduler::Forget(ScheduledJob* job) {
+  std::lock_guard lock(mu_);
+  LeaveQueue(job);
+  LeaveOrder(job);
+  present_.erase(job);
+  if (present_.empty()) idle_.notify_all();
+}
+
+void BatchScheduler::EndExpired(Clock::time_point now) {
+  while (!submitted_.empty() && submitted_.begin()->first <= now) {
+    const std::shared_ptr<ScheduledJob> job = submitted_.begin()->second;
+    EndJob(job, DeadlinePassed(StageName(job->result.stage)));
+  }
+}
+
+void BatchScheduler::EndSubmitted(const absl::Status& why) {
+  while (!submitted_.empty()) {
+    const std::shared_ptr<ScheduledJob> job = submitted_.begin()->second;
+    EndJob(job, why);
+  }
+}
+
+void BatchScheduler::EndAll(const absl::Status& why) {
+  std::lock_guard lock(mu_);
+  if (ended_all_.ok()) ended_all_ = why;
+  EndSubmitted(ended_all_);
+}
+
+void BatchScheduler::ReportUnhealthy(const absl::Status& why) {
+  std::lock_guard lock(mu_);
+  const std::string reason(why.message());
+  if (counts_.healthy) counts_.unhealthy_reason = reason;
+  counts_.healthy = false;
+  if (ended_all_.ok()) {
+    ended_all_ = absl::UnavailableError(
+        absl::StrCat("the device failed: ", counts_.unhealthy_reason));
+  }
+  EndSubmitted(ended_all_);
+}
+
+int BatchScheduler::RunDue() {
+  std::deque<std::pair<std::shared_ptr<ScheduledJob>, JobResult>> ended;
+  bool expired = false;
+  {
+    std::lock_guard lock(mu_);
+    const size_t before = ended_.size();
+    EndExpired(options_.now());
+    expired = ended_.size() > before;
+    ended.swap(ended_);
+  }
+  // An ordered job may have become ready.
+  if (expired && executor_ != nullptr) executor_->Wake();
+  for (auto& [job, result] : ended) {
+    if (const auto done = std::move(job->done); done) done(std::move(result));
+    std::lock_guard lock(mu_);
+    present_.erase(job.get());
+    if (present_.empty()) idle_.notify_all();
+  }
+  return static_cast<int>(ended.size());
+}
+
+void BatchScheduler::RunTimer() {
+  while (true) {
+    if (RunDue() > 0) continue;
+    std::unique_lock lock(mu_);
+    if (!ended_.empty()) continue;
+    if (stop_timer_) return;
+    if (submitted_.empty()) {
+      timer_.wait(lock);
+    } else {
+      timer_.wait_until(lock, submitted_.begin()->first);
+    }
+  }
+}
+
+void BatchScheduler::StopTimer() {
+  std::lock_guard lock(mu_);
+  stop_timer_ = true;
+  timer_.notify_all();
+}
+
+void BatchScheduler::CloseAdmission() {
+  std::lock_guard lock(mu_);
+  draining_ = true;
+}
+
+bool BatchScheduler::WaitIdle(Clock::time_point deadline) {
+  std::unique_lock lock(mu_);
+  return idle_.wait_until(lock, deadline, [&] { return present_.empty(); });
+}
+
+EngineSnapshot BatchScheduler::Snapshot() const {
+  std::lock_guard lock(mu_);
+  EngineSnapshot snapshot = counts_;
+  snapshot.host_pool_capacity_bytes = options_.host_pool->capacity_bytes();
+  snapshot.host_pool_used_bytes = options_.host_pool->used_bytes();
+  if (const RangePool* device = options_.device_pool; device != nullptr) {
+    snapshot.device_reserved_bytes = device->capacity_bytes();
+    snapshot.device_used_bytes = device->used_bytes();
+    snapshot.device_peak_bytes = device->peak_bytes();
+  }
+  return snapshot;
+}
+
+}  // namespace attendant::server

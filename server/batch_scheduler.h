@@ -1,0 +1,139 @@
+// The queue: admits jobs, cuts them into work items, hands them out in order,
+// and ends them. Has no thread of its own: executors pull, and one thread of
+// the owner runs RunTimer (tests call RunDue instead).
+//
+// Order: the earlier of deadline and admission + max_age goes first (ageing:
+// nothing waits for ever behind short deadlines), moved by priority a little.
+// Each item taken moves its job's key back by twice the time it is expected to
+// take, so that a small request that comes during a large one goes next.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/admission.h"
+#include "server/attention_engine.h"
+#include "server/attention_executor.h"
+#include "server/range_pool.h"
+#include "server/scheduled_job.h"
+#include "server/service_rate.h"
+
+namespace attendant::server {
+
+class BatchScheduler final : public WorkSource {
+ public:
+  struct Options {
+    QueueLimits limits;
+    std::chrono::milliseconds max_age{1000};
+    int64_t work_item_bytes = 0;
+    double work_item_flops = 0;
+    int64_t max_batch_bytes = 0;
+    double max_batch_flops = 0;
+    // Of an idle device whose speed was not measured yet; orders items only.
+    double assumed_flops_per_second = 1e11;
+    HostMemoryPool* host_pool = nullptr;
+    // Both null unless jobs need device memory of their own.
+    RangePool* device_pool = nullptr;
+    std::byte* device_memory = nullptr;
+    std::function<Clock::time_point()> now = [] { return Clock::now(); };
+  };
+
+  explicit BatchScheduler(Options options);
+  ~BatchScheduler() override;
+
+  // Once, before the first Submit. Outlives every later call but Snapshot.
+  void SetExecutor(AttentionExecutor* executor) { executor_ = executor; }
+
+  // As AttentionEngine's.
+  absl::StatusOr<std::shared_ptr<AttentionJob>> Admit(
+      std::unique_ptr<ValidatedRequest> request, Clock::time_point deadline);
+  void Submit(std::shared_ptr<AttentionJob> job);
+  void Cancel(const std::shared_ptr<AttentionJob>& job);
+  EngineSnapshot Snapshot() const;
+
+  // Ends what is due and calls `done` of all that ended. Returns how many.
+  int RunDue();
+  // RunDue whenever it is needed, by the real clock, until StopTimer; then once
+  // more.
+  void RunTimer();
+  void StopTimer();
+
+  // From now on Admit gives UNAVAILABLE.
+  void CloseAdmission();
+  // True if all jobs were done or dropped by `deadline`, on the real clock.
+  bool WaitIdle(Clock::time_point deadline);
+  // Ends all jobs with `why`, and those submitted later too.
+  void EndAll(const absl::Status& why);
+
+  // WorkSource.
+  Batch Pull() override;
+  bool Reached(const WorkItem& item, Stage stage) override;
+  void Finish(Batch batch) override;
+  double EstimateSeconds(const Batch& batch) override;
+  void ReportUnhealthy(const absl::Status& why) override;
+
+ private:
+  struct EarlierKey {
+    bool operator()(const std::shared_ptr<ScheduledJob>& a,
+                    const std::shared_ptr<ScheduledJob>& b) const {
+      return std::pair(a->key, a->number) < std::pair(b->key, b->number);
+    }
+  };
+  using ReadyJobs = std::set<std::shared_ptr<ScheduledJob>, EarlierKey>;
+
+  // All below: mu_ held, unless they say otherwise.
+  absl::Status TakeMemory(ScheduledJob* job);
+  void Enter(ScheduledJob* job);
+  Clock::time_point KeyOf(const ScheduledJob& job) const;
+  double SecondsOf(double cost) const;
+  QueueLoad LoadBefore(Clock::time_point key) const;
+  bool FitsBatch(const Batch& batch, const ItemRange& range) const;
+  void TakeItem(const std::shared_ptr<ScheduledJob>& job, Batch* batch);
+  void MakeReadyIfFirst(const std::shared_ptr<ScheduledJob>& job);
+  void LeaveQueue(ScheduledJob* job);
+  void LeaveOrder(ScheduledJob* job);
+  void EndJob(const std::shared_ptr<ScheduledJob>& job,
+              const absl::Status& status);
+  void EndExpired(Clock::time_point now);
+  void EndSubmitted(const absl::Status& why);
+  void FinishItem(const Batch& batch, const WorkItem& item);
+  void CountBatch(const Batch& batch, Clock::time_point now);
+  static void ReleaseMemory(ScheduledJob* job);
+  // mu_ not held: a job that was never submitted is gone.
+  void Forget(ScheduledJob* job);
+
+  const Options options_;
+  AttentionExecutor* executor_ = nullptr;
+
+  mutable std::mutex mu_;  // guards all that follows
+  std::condition_variable timer_;
+  std::condition_variable idle_;
+  uint64_t next_number_ = 0;
+  std::set<ScheduledJob*> present_;  // admitted, `done` not yet called
+  std::set<std::pair<Clock::time_point, std::shared_ptr<ScheduledJob>>>
+      submitted_;  // by deadline, not ended
+  ReadyJobs ready_;
+  std::map<std::string, std::deque<ScheduledJob*>> ordering_;
+  std::deque<std::pair<std::shared_ptr<ScheduledJob>, JobResult>> ended_;
+  ServiceRate rate_;
+  Clock::time_point last_finish_;
+  bool draining_ = false;
+  bool stop_timer_ = false;
+  absl::Status ended_all_;  // OK until EndAll or ReportUnhealthy
+  EngineSnapshot counts_;
+};
+
+}  // namespace attendant::server

@@ -1,0 +1,114 @@
+#include "server/device_engine.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "server/batch_scheduler.h"
+#include "server/copy_threads.h"
+
+namespace attendant::server {
+namespace {
+
+int CopyThreadCount(int asked) {
+  if (asked > 0) return asked;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency() / 4));
+}
+
+BatchScheduler::Options SchedulerOptions(const EngineOptions& options,
+                                         const EngineParts& parts) {
+  BatchScheduler::Options scheduler;
+  QueueLimits& limits = scheduler.limits;
+  limits.max_queued_requests = options.max_queued_requests;
+  limits.max_queued_bytes = options.max_queued_bytes;
+  limits.max_queued_flops = options.max_queued_flops;
+  limits.host_pool_bytes = parts.host_pool->capacity_bytes();
+  if (parts.device_pool != nullptr) {
+    limits.device_pool_bytes = parts.device_pool->capacity_bytes();
+  }
+  limits.cost_per_byte = parts.cost_per_byte;
+  scheduler.max_age = options.max_age;
+  scheduler.work_item_bytes = options.work_item_bytes;
+  scheduler.work_item_flops = options.work_item_flops > 0
+                                  ? options.work_item_flops
+                                  : parts.default_item_flops;
+  scheduler.max_batch_bytes = options.max_batch_bytes;
+  scheduler.max_batch_flops = options.max_batch_flops > 0
+                                  ? options.max_batch_flops
+                                  : 4 * scheduler.work_item_flops;
+  scheduler.assumed_flops_per_second = parts.assumed_flops_per_second;
+  scheduler.host_pool = parts.host_pool.get();
+  scheduler.device_pool = parts.device_pool.get();
+  scheduler.device_memory = parts.device_memory;
+  return scheduler;
+}
+
+class DeviceEngine final : public AttentionEngine {
+ public:
+  DeviceEngine(const EngineOptions& options, EngineParts parts)
+      : parts_(std::move(parts)),
+        scheduler_(SchedulerOptions(options, parts_)),
+        executor_(parts_.start_executor(&scheduler_)),
+        copy_threads_(std::make_unique<CopyThreads>(
+            CopyThreadCount(options.copy_threads))) {
+    scheduler_.SetExecutor(executor_.get());
+    timer_ = std::thread([this] { scheduler_.RunTimer(); });
+  }
+
+  ~DeviceEngine() override {
+    scheduler_.CloseAdmission();
+    copy_threads_.reset();  // their last act may be a Submit
+    scheduler_.EndAll(absl::UnavailableError("the server is shutting down"));
+    executor_->Stop();
+    scheduler_.StopTimer();
+    timer_.join();
+  }
+
+  const DeviceDescription& device() const override { return parts_.device; }
+
+  absl::StatusOr<std::shared_ptr<AttentionJob>> Admit(
+      std::unique_ptr<ValidatedRequest> request,
+      Clock::time_point deadline) override {
+    return scheduler_.Admit(std::move(request), deadline);
+  }
+  void CopyAsync(int num_parts, std::function<void(int)> copy,
+                 std::function<void()> then) override {
+    copy_threads_->Run(num_parts, std::move(copy), std::move(then));
+  }
+  void Submit(std::shared_ptr<AttentionJob> job) override {
+    scheduler_.Submit(std::move(job));
+  }
+  void Cancel(const std::shared_ptr<AttentionJob>& job) override {
+    scheduler_.Cancel(job);
+  }
+  void Drain(Clock::time_point deadline) override {
+    scheduler_.CloseAdmission();
+    scheduler_.WaitIdle(deadline);
+  }
+
+  EngineSnapshot Snapshot() const override {
+    EngineSnapshot snapshot = scheduler_.Snapshot();
+    if (parts_.device_pool != nullptr) {
+      snapshot.device_reserved_bytes += parts_.executor_bytes;
+      snapshot.device_used_bytes += parts_.executor_bytes;
+      snapshot.device_peak_bytes += parts_.executor_bytes;
+    }
+    return snapshot;
+  }
+
+ private:
+  EngineParts parts_;
+  BatchScheduler scheduler_;
+  std::unique_ptr<AttentionExecutor> executor_;
+  std::unique_ptr<CopyThreads> copy_threads_;
+  std::thread timer_;
+};
+
+}  // namespace
+
+std::unique_ptr<AttentionEngine> MakeDeviceEngine(const EngineOptions& options,
+                                                  EngineParts parts) {
+  return std::make_unique<DeviceEngine>(options, std::move(parts));
+}
+
+}  // namespace attendant::server

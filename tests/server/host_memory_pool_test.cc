@@ -1,0 +1,62 @@
+#include "server/host_memory_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace attendant::server {
+namespace {
+
+TEST(HostMemoryPoolTest, BlocksAreAlignedAndWritable) {
+  auto pool = CreatePlainHostPool(1 << 20);
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  auto a = (*pool)->Allocate(1000), b = (*pool)->Allocate(5000);
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(b->data()) % 256, 0u);
+  std::memset(a->data(), 1, 1000);
+  std::memset(b->data(), 2, 5000);
+  EXPECT_EQ(static_cast<int>(a->data()[999]), 1);
+  EXPECT_EQ(b->bytes(), 5000);
+  EXPECT_EQ((*pool)->used_bytes(), 1024 + 5120);
+}
+
+TEST(HostMemoryPoolTest, SaysWhatIsLeftWhenItIsFull) {
+  auto pool = CreatePlainHostPool(4096);
+  auto all = (*pool)->Allocate(4096);
+  ASSERT_TRUE(all.ok());
+  const auto more = (*pool)->Allocate(1);
+  EXPECT_EQ(more.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(std::string(more.status().message()).find("4096 of 4096"),
+            std::string::npos)
+      << more.status();
+  *all = HostBlock();
+  EXPECT_TRUE((*pool)->Allocate(1).ok());
+}
+
+TEST(HostMemoryPoolTest, ZeroBytesTakeNothing) {
+  auto pool = CreatePlainHostPool(4096);
+  auto all = (*pool)->Allocate(4096), none = (*pool)->Allocate(0);
+  ASSERT_TRUE(all.ok() && none.ok());
+  EXPECT_EQ(none->bytes(), 0);
+}
+
+TEST(HostMemoryPoolTest, ABlockMayOutliveThePool) {
+  auto memory = std::make_shared<std::vector<std::byte>>(4096);
+  const std::weak_ptr<void> alive = memory;
+  std::byte* data = memory->data();
+  auto pool = MakeHostPool(data, 4096, std::move(memory));
+  auto block = pool->Allocate(100);
+  ASSERT_TRUE(block.ok());
+  pool.reset();
+  ASSERT_FALSE(alive.expired());
+  std::memset(block->data(), 7, 100);
+  *block = HostBlock();
+  EXPECT_TRUE(alive.expired());
+}
+
+}  // namespace
+}  // namespace attendant::server
