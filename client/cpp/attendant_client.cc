@@ -1,0 +1,163 @@
+#include "client/cpp/attendant_client.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/cpp/borrowed_memory.h"
+#include "client/cpp/connection_set.h"
+#include "client/cpp/reply_decoder.h"
+#include "client/cpp/request_encoder.h"
+#include "client/cpp/retry_policy.h"
+
+namespace attendant::client {
+namespace {
+
+using std::chrono::nanoseconds;
+using std::chrono::steady_clock;
+
+constexpr char kAttend[] = "/attendant.v1.AttentionService/Attend";
+constexpr char kGetServerInfo[] =
+    "/attendant.v1.AttentionService/GetServerInfo";
+// Longest time a finished call may keep a connection that still holds the
+// caller's memory.
+constexpr std::chrono::milliseconds kReturnLimit{200};
+
+double Chance() {
+  thread_local std::mt19937_64 engine{std::random_device{}()};
+  return std::uniform_real_distribution<double>(0, 1)(engine);
+}
+
+// False if `stop` was requested meanwhile.
+bool Wait(nanoseconds delay, const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any never;
+  std::unique_lock lock(mutex);
+  never.wait_for(lock, stop, delay, [] { return false; });
+  return !stop.stop_requested();
+}
+
+absl::Status CheckOptions(const std::string& target,
+                          const ClientOptions& options) {
+  if (target.empty()) return InvalidField("target", "empty", "host:port");
+  if (options.connections < 1) {
+    return InvalidField("connections", absl::StrCat(options.connections),
+                        ">= 1");
+  }
+  if (options.retry.max_attempts < 1) {
+    return InvalidField("retry.max_attempts",
+                        absl::StrCat(options.retry.max_attempts), ">= 1");
+  }
+  if (options.client_certificate.empty() != options.client_key.empty()) {
+    return InvalidField("client_certificate", "given without its other half",
+                        "given together with client_key");
+  }
+  const bool needs_tls = !options.root_certificates.empty() ||
+                         !options.client_key.empty() ||
+                         !options.server_name.empty();
+  if (needs_tls && !options.tls) {
+    return InvalidField("tls", "false", "true to use certificates");
+  }
+  if (!options.token.empty() && !options.tls &&
+      !options.allow_token_without_tls && !absl::StartsWith(target, "unix:")) {
+    return InvalidField("token", "given without TLS",
+                        "sent over TLS or a unix socket");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SteadyTime> DeadlineAfter(nanoseconds timeout) {
+  if (timeout <= nanoseconds(0)) {
+    return InvalidField("timeout", absl::StrCat(timeout.count(), " ns"),
+                        "> 0 ns");
+  }
+  return steady_clock::now() +
+         std::min<nanoseconds>(timeout, std::chrono::hours(24));
+}
+
+}  // namespace
+
+class Client::Impl {
+ public:
+  Impl(const std::string& target, const ClientOptions& options)
+      : connections_(target, options), retry_(options.retry) {}
+
+  // Repeats as RetryOptions say. `attempts` counts the calls made.
+  CallOutcome Call(const std::string& method, const grpc::ByteBuffer& request,
+                   SteadyTime deadline, const std::stop_token& stop,
+                   int* attempts) {
+    for (*attempts = 0;;) {
+      CallOutcome outcome = connections_.Call(method, request, deadline, stop);
+      ++*attempts;
+      if (outcome.status.ok()) return outcome;
+      const std::optional<nanoseconds> delay =
+          RetryDelay(retry_, {outcome.status, outcome.pushback}, *attempts,
+                     Chance(), deadline - steady_clock::now());
+      if (!delay.has_value() || !Wait(*delay, stop)) return outcome;
+    }
+  }
+
+  // Returns when gRPC reads the caller's memory no more. After a call that
+  // ended early a connection may still be writing: it is closed for that.
+  void TakeBack(BorrowedMemory& borrowed, size_t connection) {
+    if (borrowed.WaitUntilReturned(kReturnLimit)) return;
+    connections_.Reconnect(connection);
+    while (!borrowed.WaitUntilReturned(std::chrono::seconds(1))) {
+    }
+  }
+
+ private:
+  ConnectionSet connections_;
+  const RetryOptions retry_;
+};
+
+Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::Client(Client&&) noexcept = default;
+Client& Client::operator=(Client&&) noexcept = default;
+Client::~Client() = default;
+
+absl::StatusOr<Client> Client::Create(const std::string& target,
+                                      ClientOptions options) {
+  absl::Status status = CheckOptions(target, options);
+  if (!status.ok()) return status;
+  return Client(std::make_unique<Impl>(target, options));
+}
+
+absl::StatusOr<AttendResult> Client::Attend(const AttendArgs& args,
+                                            nanoseconds timeout,
+                                            std::stop_token stop) const {
+  const SteadyTime begin = steady_clock::now();
+  const absl::StatusOr<SteadyTime> deadline = DeadlineAfter(timeout);
+  if (!deadline.ok()) return deadline.status();
+  BorrowedMemory borrowed;
+  absl::StatusOr<EncodedRequest> request = EncodeAttendRequest(args, borrowed);
+  if (!request.ok()) return request.status();
+  int attempts = 0;
+  CallOutcome outcome =
+      impl_->Call(kAttend, request->message, *deadline, stop, &attempts);
+  request->message.Clear();
+  impl_->TakeBack(borrowed, outcome.connection);
+  if (!outcome.status.ok()) return outcome.status;
+  absl::StatusOr<AttendResult> result =
+      DecodeAttendResponse(args, outcome.reply);
+  if (!result.ok()) return result.status();
+  result->attempts = attempts;
+  result->client_ns = nanoseconds(steady_clock::now() - begin).count();
+  return result;
+}
+
+absl::StatusOr<ServerInfo> Client::GetServerInfo(nanoseconds timeout) const {
+  const absl::StatusOr<SteadyTime> deadline = DeadlineAfter(timeout);
+  if (!deadline.ok()) return deadline.status();
+  grpc::Slice empty(std::string{});
+  int attempts = 0;
+  const CallOutcome outcome = impl_->Call(
+      kGetServerInfo, grpc::ByteBuffer(&empty, 1), *deadline, {}, &attempts);
+  if (!outcome.status.ok()) return outcome.status;
+  return DecodeServerInfo(outcome.reply);
+}
+
+}  // namespace attendant::client

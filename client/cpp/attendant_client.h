@@ -1,0 +1,89 @@
+// The C++ client of Attendant: exact attention by one call.
+//
+//   Client client = *Client::Create("localhost:50051");
+//   AttendArgs args;
+//   args.q = {q.data(), DataType::kFloat32, {1, 128, 8, 64}, {}};  // k, v too
+//   args.causal = true;
+//   absl::StatusOr<AttendResult> result = client.Attend(args, 10s);
+//
+// Errors carry the server's code, its text and, where a field is at fault, an
+// ErrorDetail (client_error.h).
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <stop_token>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cpp/attend_args.h"
+#include "client/cpp/client_error.h"
+#include "client/cpp/server_info.h"
+#include "client/cpp/tensor.h"
+
+namespace attendant::client {
+
+// When a failed call is sent again. Attend is pure, so repeating is safe.
+// UNAVAILABLE and RESOURCE_EXHAUSTED are repeated: after the server's
+// grpc-retry-pushback-ms if it gave one (a negative one means never), else
+// after a random wait below initial_backoff, doubled each time up to
+// max_backoff. Never beyond the call's deadline.
+struct RetryOptions {
+  int max_attempts = 5;  // 1 = never repeat
+  std::chrono::milliseconds initial_backoff{100};
+  std::chrono::milliseconds max_backoff{5000};
+};
+
+// Members have initialisers so that designated ones may leave some out.
+struct ClientOptions {
+  // TLS: certificates and keys are PEM text, not file names.
+  bool tls = false;
+  std::string root_certificates = {};   // empty = the system's
+  std::string client_certificate = {};  // mTLS: both, or neither
+  std::string client_key = {};
+  std::string server_name =
+      {};  // expected in the certificate; empty = the target's
+
+  // Sent as "authorization: Bearer <token>". Refused without TLS unless the
+  // target is a unix socket or allow_token_without_tls is set.
+  std::string token = {};
+  bool allow_token_without_tls = false;
+
+  // TCP connections that calls are spread over: one carries about 2 GB/s.
+  int connections = 1;
+  RetryOptions retry = {};
+};
+
+// Thread-safe: any number of threads may call at once. Move-only. Connects at
+// the first call and reconnects by itself.
+class Client {
+ public:
+  // target: "host:port", "dns:///name:port", "unix:/path" and gRPC's other
+  // forms. INVALID_ARGUMENT for options that contradict each other.
+  static absl::StatusOr<Client> Create(const std::string& target,
+                                       ClientOptions options = {});
+  Client(Client&&) noexcept;
+  Client& operator=(Client&&) noexcept;
+  ~Client();
+
+  // Blocks for the answer, `timeout` (> 0) at most, retries included; `stop`
+  // ends it with CANCELLED. Dense tensors (and dense permutations of one) are
+  // sent from the caller's memory without a copy; of views with gaps only
+  // the named elements travel. Nobody reads the caller's memory afterwards.
+  // Errors: the server's; DEADLINE_EXCEEDED; UNAVAILABLE; INVALID_ARGUMENT for
+  // views that name no memory; INTERNAL for a reply that breaks the contract.
+  absl::StatusOr<AttendResult> Attend(const AttendArgs& args,
+                                      std::chrono::nanoseconds timeout,
+                                      std::stop_token stop = {}) const;
+
+  absl::StatusOr<ServerInfo> GetServerInfo(
+      std::chrono::nanoseconds timeout) const;
+
+ private:
+  class Impl;
+  explicit Client(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace attendant::client

@@ -1,0 +1,122 @@
+#include "client/cpp/connection_set.h"
+
+#include <grpc/support/time.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "client/cpp/status_decoder.h"
+
+namespace attendant::client {
+namespace {
+
+std::shared_ptr<grpc::ChannelCredentials> Credentials(
+    const ClientOptions& options) {
+  if (!options.tls) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions ssl;
+  ssl.pem_root_certs = options.root_certificates;
+  ssl.pem_cert_chain = options.client_certificate;
+  ssl.pem_private_key = options.client_key;
+  return grpc::SslCredentials(ssl);
+}
+
+gpr_timespec ToGprDeadline(SteadyTime deadline) {
+  const auto remaining = std::max(
+      std::chrono::nanoseconds(0),
+      std::chrono::nanoseconds(deadline - std::chrono::steady_clock::now()));
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(remaining.count(), GPR_TIMESPAN));
+}
+
+// A unary call on a completion queue of its own: no thread but the caller's.
+grpc::Status BlockingCall(std::shared_ptr<grpc::Channel> channel,
+                          grpc::ClientContext* context,
+                          const std::string& method,
+                          const grpc::ByteBuffer& request,
+                          grpc::ByteBuffer* reply) {
+  grpc::GenericStub stub(std::move(channel));
+  grpc::CompletionQueue queue;
+  grpc::Status status;
+  {
+    const std::unique_ptr<grpc::GenericClientAsyncResponseReader> call =
+        stub.PrepareUnaryCall(context, method, request, &queue);
+    call->StartCall();
+    call->Finish(reply, &status, nullptr);
+    void* tag;
+    bool ok;
+    queue.Next(&tag, &ok);
+  }
+  queue.Shutdown();
+  return status;
+}
+
+}  // namespace
+
+ConnectionSet::ConnectionSet(std::string target, const ClientOptions& options)
+    : target_(std::move(target)), options_(options) {
+  for (int c = 0; c < options_.connections; ++c) {
+    channels_.push_back(MakeChannel());
+  }
+}
+
+std::shared_ptr<grpc::Channel> ConnectionSet::MakeChannel() const {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  // Channels with equal arguments would otherwise share one connection.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // gRPC's own retries would keep a copy of the request in a small buffer.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+  // Large replies: fewer, larger frames.
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20);
+  if (!options_.server_name.empty()) {
+    arguments.SetSslTargetNameOverride(options_.server_name);
+  }
+  return grpc::CreateCustomChannel(target_, Credentials(options_), arguments);
+}
+
+CallOutcome ConnectionSet::Call(const std::string& method,
+                                const grpc::ByteBuffer& request,
+                                SteadyTime deadline,
+                                const std::stop_token& stop) {
+  CallOutcome outcome;
+  std::shared_ptr<grpc::Channel> channel;
+  {
+    std::lock_guard lock(mutex_);
+    outcome.connection = next_++ % channels_.size();
+    channel = channels_[outcome.connection];
+  }
+  grpc::ClientContext context;
+  context.set_deadline(ToGprDeadline(deadline));
+  if (!options_.token.empty()) {
+    context.AddMetadata("authorization", "Bearer " + options_.token);
+  }
+  const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
+  const grpc::Status status = BlockingCall(std::move(channel), &context, method,
+                                           request, &outcome.reply);
+  outcome.status = DecodeStatus(status);
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto pushback = trailers.find("grpc-retry-pushback-ms");
+  if (pushback != trailers.end()) {
+    outcome.pushback.emplace(pushback->second.data(), pushback->second.size());
+  }
+  return outcome;
+}
+
+void ConnectionSet::Reconnect(size_t connection) {
+  std::shared_ptr<grpc::Channel> channel = MakeChannel();
+  std::lock_guard lock(mutex_);
+  channels_[connection].swap(channel);
+}
+
+}  // namespace attendant::client

@@ -1,0 +1,53 @@
+// The connections to one server, and one attempt of one call over them.
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/cpp/attendant_client.h"
+
+namespace attendant::client {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+struct CallOutcome {
+  absl::Status status;  // with its ErrorDetail, if the server gave one
+  grpc::ByteBuffer reply;
+  std::optional<std::string> pushback;
+  size_t connection = 0;  // that carried the call
+};
+
+// Thread-safe. Calls take the connections in turn.
+class ConnectionSet {
+ public:
+  // `options` has passed Client::Create's checks.
+  ConnectionSet(std::string target, const ClientOptions& options);
+
+  // `method` is "/package.Service/Method". Blocks until the call has ended.
+  CallOutcome Call(const std::string& method, const grpc::ByteBuffer& request,
+                   SteadyTime deadline, const std::stop_token& stop);
+
+  // Replaces a connection: the old one closes when its calls have ended.
+  void Reconnect(size_t connection);
+
+ private:
+  std::shared_ptr<grpc::Channel> MakeChannel() const;
+
+  const std::string target_;
+  const ClientOptions options_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<grpc::Channel>> channels_;  // guarded by mutex_
+  size_t next_ = 0;                                       // guarded by mutex_
+};
+
+}  // namespace attendant::client
