@@ -1,0 +1,519 @@
+// The prefill kernel: O = softmax(scale Q K^T) V and LSE for one tile class.
+//
+// 1. Math. S = Q K^T (reg s), x = c S, mask by bounds, online softmax (see
+//    softmax.cuh: reference, sum), O += P V (reg o), O / sum, LSE. A row that
+//    sees nothing: O = 0, LSE = -inf. 4 M N d FLOP and M N exponentials a
+//    block: at d 128 the tensor cores bind, at d 64 they tie with the
+//    exponentials.
+// 2. Work. Persistent blocks take tiles (kTileQ rows of one head) from a queue,
+//    longest first. Warpgroup 0 produces: one thread looks tiles up and starts
+//    the copies. Every other warpgroup consumes: 64 rows each.
+// 3. Order of a consumer: S of block j is multiplied while P of block j + 1
+//    (keys run right to left) still has to meet V, so that the exponentials of
+//    one hide behind the products of the other:
+//      QK(j) | PV(j + 1) | wait QK | mask, max, exp | wait PV | round P
+// 4. Barriers (phase 0 first; waiters on "empty" start with parity 1):
+//      tile_full   1 arrival (producer: TileInfo written)   consumers wait
+//      tile_empty  1 a consumer warp (tile stored)          producer waits
+//      q/k/v_full  1 arrival + bytes                        consumers wait
+//      q/k/v_empty 1 a consumer warp (products done)        producer waits
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/sm90/epilogue.cuh"
+#include "kernels/sm90/kernel_params.h"
+#include "kernels/sm90/mask.cuh"
+#include "kernels/sm90/ptx/mbarrier.cuh"
+#include "kernels/sm90/ptx/register.cuh"
+#include "kernels/sm90/ptx/tma.cuh"
+#include "kernels/sm90/ptx/wgmma.cuh"
+#include "kernels/sm90/softmax.cuh"
+#include "kernels/sm90/tile_info.cuh"
+
+namespace attendant::kernels::sm90 {
+
+inline constexpr int kTileSlots = 2;
+inline constexpr int kSharedMemoryPerBlock = 232448;  // 227 KiB
+
+// Tiles in 128-byte swizzle: 64 columns of a row are 128 bytes, the next 64
+// columns follow after all rows.
+template <typename Shape>
+struct alignas(1024) SharedStorage {
+  static constexpr int kQBytes = Shape::kTileQ * Shape::kHeadDimQk * 2;
+  static constexpr int kKBytes = Shape::kTileKv * Shape::kHeadDimQk * 2;
+  static constexpr int kVBytes = Shape::kTileKv * Shape::kHeadDimV * 2;
+  alignas(1024) uint8_t q[Shape::kQStages][kQBytes];
+  alignas(1024) uint8_t k[Shape::kKvStages][kKBytes];
+  alignas(1024) uint8_t v[Shape::kKvStages][kVBytes];
+  TileInfo tiles[kTileSlots];
+  uint64_t tile_full[kTileSlots], tile_empty[kTileSlots];
+  uint64_t q_full[Shape::kQStages], q_empty[Shape::kQStages];
+  uint64_t k_full[Shape::kKvStages], k_empty[Shape::kKvStages];
+  uint64_t v_full[Shape::kKvStages], v_empty[Shape::kKvStages];
+};
+
+// A place in a ring of kStages: stage and phase parity.
+template <int kStages>
+struct RingPlace {
+  uint32_t stage = 0;
+  uint32_t phase = 0;
+  __device__ __forceinline__ void Advance() {
+    if constexpr (kStages == 1) {
+      phase ^= 1;
+    } else if (++stage == kStages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+template <int kStages>
+__device__ __forceinline__ uint32_t At(uint32_t first_barrier,
+                                       const RingPlace<kStages>& place) {
+  return first_barrier + 8 * place.stage;
+}
+
+// ---- Producer ---------------------------------------------------------------
+
+template <typename Shape>
+class Producer {
+ public:
+  using Storage = SharedStorage<Shape>;
+
+  __device__ __forceinline__ Producer(const PrefillParams& params,
+                                      Storage& storage)
+      : params_(params), storage_(storage) {}
+
+  // All lanes of one warp.
+  __device__ __forceinline__ void Run() {
+    const int lane = threadIdx.x % 32;
+    int tile = blockIdx.x;
+    int fenced_problem = -1;
+    while (tile < params_.num_tiles) {
+      const int record = FindSequence(tile, lane);
+      int next = 0;
+      if (lane == 0) {
+        next = gridDim.x + atomicAdd(&params_.counters->next_tile, 1);
+        ProduceTile(tile, record, fenced_problem);
+      }
+      __syncwarp();
+      tile = __shfl_sync(0xffffffffu, next, 0);
+    }
+    if (lane == 0) {
+      AcquireSlot().is_valid = 0;
+      PublishSlot();
+      // The last block to come here leaves the queue as it found it.
+      if (atomicInc(&params_.counters->finished_blocks, gridDim.x - 1) ==
+          gridDim.x - 1) {
+        params_.counters->next_tile = 0;
+      }
+    }
+  }
+
+ private:
+  // The last record whose first tile is not after `tile`: 32 probes a round.
+  __device__ __forceinline__ int FindSequence(int tile, int lane) const {
+    int begin = 0;
+    int end = params_.num_sequences;
+    while (end - begin > 1) {
+      const int step = (end - begin + 31) / 32;
+      const int probe = begin + lane * step;
+      const bool reached =
+          probe < end && params_.global_sequences[probe].first_tile <= tile;
+      const int found = __popc(__ballot_sync(0xffffffffu, reached)) - 1;
+      begin += found * step;
+      end = min(end, begin + step);
+    }
+    return begin;
+  }
+
+  // The next slot of the tile ring, once its last tile is stored.
+  __device__ __forceinline__ TileInfo& AcquireSlot() {
+    ptx::mbarrier_wait(At(Address(storage_.tile_empty), slot_),
+                       slot_.phase ^ 1);
+    return storage_.tiles[slot_.stage];
+  }
+
+  __device__ __forceinline__ void PublishSlot() {
+    ptx::mbarrier_arrive(At(Address(storage_.tile_full), slot_));
+    slot_.Advance();
+  }
+
+  __device__ __forceinline__ void ProduceTile(int tile, int record,
+                                              int& fenced_problem) {
+    const bool grouped = params_.global_maps != nullptr;
+    const SequenceRecord& sequence =
+        grouped ? params_.global_sequences[record] : params_.sequence;
+    const ProblemRecord& problem =
+        grouped ? params_.global_problems[sequence.problem] : params_.problem;
+    const CUtensorMap* maps =
+        grouped ? params_.global_maps + kMapsPerProblem * sequence.problem
+                : params_.maps;
+    if (grouped && fenced_problem != sequence.problem) {
+      fenced_problem = sequence.problem;
+      for (int i = 0; i < kMapsPerProblem; ++i) {
+        ptx::fence_tensormap_acquire(maps + i);
+      }
+    }
+    const TilePlace place =
+        PlaceOf(sequence, problem.num_q_heads, Shape::kTileQ, tile);
+    const BlockRange blocks =
+        BlocksOf(sequence, place.row0, Shape::kTileQ, Shape::kTileKv);
+    FillInfo(problem, sequence, place, blocks, AcquireSlot());
+    PublishSlot();
+    if (blocks.begin == blocks.end) return;
+
+    const int kv_head = place.head / problem.group_size;
+    const auto load_k = [&](int block) {
+      Load<Shape::kHeadDimQk, Shape::kTileKv>(
+          maps + kMapK, Address(storage_.k), Address(storage_.k_full),
+          Address(storage_.k_empty), k_, sequence.kv_begin,
+          block * Shape::kTileKv, kv_head * problem.k.head,
+          place.batch * problem.k.batch, ptx::kEvictLast);
+    };
+    const auto load_v = [&](int block) {
+      Load<Shape::kHeadDimV, Shape::kTileKv>(
+          maps + kMapV, Address(storage_.v), Address(storage_.v_full),
+          Address(storage_.v_empty), v_, sequence.kv_begin,
+          block * Shape::kTileKv, kv_head * problem.v.head,
+          place.batch * problem.v.batch, ptx::kEvictLast);
+    };
+    load_k(blocks.end - 1);
+    Load<Shape::kHeadDimQk, Shape::kTileQ>(
+        maps + kMapQ, Address(storage_.q), Address(storage_.q_full),
+        Address(storage_.q_empty), q_, sequence.q_begin, place.row0,
+        place.head * problem.q.head, place.batch * problem.q.batch,
+        ptx::kEvictFirst);
+    for (int block = blocks.end - 2; block >= blocks.begin; --block) {
+      load_k(block);
+      load_v(block + 1);
+    }
+    load_v(blocks.begin);
+  }
+
+  // Waits until a stage is empty, then fills it: kRows rows from row_base +
+  // row.
+  template <int kColumns, int kRows, int kStages>
+  __device__ __forceinline__ void Load(const CUtensorMap* map, uint32_t tiles,
+                                       uint32_t full, uint32_t empty,
+                                       RingPlace<kStages>& place, int row_base,
+                                       int row, int head, int batch,
+                                       uint64_t policy) {
+    constexpr int kBoxBytes = kRows * 128;
+    constexpr int kBoxes = kColumns / 64;
+    ptx::mbarrier_wait(At(empty, place), place.phase ^ 1);
+    const uint32_t barrier = At(full, place);
+    ptx::mbarrier_arrive_expect_tx(barrier, kBoxes * kBoxBytes);
+    const uint32_t tile = tiles + place.stage * (kBoxes * kBoxBytes);
+#pragma unroll
+    for (int i = 0; i < kBoxes; ++i) {
+      ptx::tma_load_4d(tile + i * kBoxBytes, map, barrier, 64 * i,
+                       row_base + row, head, batch, policy);
+    }
+    place.Advance();
+  }
+
+  static __device__ __forceinline__ uint32_t Address(const void* pointer) {
+    return ptx::smem_address(pointer);
+  }
+
+  const PrefillParams& params_;
+  Storage& storage_;
+  RingPlace<kTileSlots> slot_;
+  RingPlace<Shape::kQStages> q_;
+  RingPlace<Shape::kKvStages> k_, v_;
+};
+
+// ---- Consumer ---------------------------------------------------------------
+
+template <typename Shape, typename Element, bool kScoreMod>
+class Consumer {
+ public:
+  using Storage = SharedStorage<Shape>;
+  static constexpr int kN = Shape::kTileKv;
+  static constexpr int kD = Shape::kHeadDimQk;
+  static constexpr int kDv = Shape::kHeadDimV;
+
+  // `warpgroup`: 0..kWarpgroups-1, uniform.
+  __device__ __forceinline__ Consumer(const PrefillParams& params,
+                                      Storage& storage, int warpgroup)
+      : params_(params),
+        storage_(storage),
+        warpgroup_(warpgroup),
+        lane_(threadIdx.x % 32),
+        row_(64 * warpgroup + 16 * ((threadIdx.x / 32) % 4) + lane_ / 4),
+        q_descriptor_(ptx::wgmma_descriptor(
+            ptx::smem_address(storage.q) + warpgroup * 64 * 128, 16)),
+        k_descriptor_(ptx::wgmma_descriptor(ptx::smem_address(storage.k), 16)),
+        v_descriptor_(
+            ptx::wgmma_descriptor(ptx::smem_address(storage.v), kN * 128)) {}
+
+  __device__ __forceinline__ void Run() {
+    if constexpr (Shape::kPingPong) {
+      if (warpgroup_ == Shape::kWarpgroups - 1) PassTurn();
+    }
+    while (true) {
+      ptx::mbarrier_wait(At(Address(storage_.tile_full), slot_), slot_.phase);
+      const TileInfo& info = storage_.tiles[slot_.stage];
+      if (!ptx::uniform(info.is_valid)) break;
+      ConsumeTile(info);
+      __syncwarp();
+      Release(Address(storage_.tile_empty), slot_);
+      slot_.Advance();
+    }
+    if constexpr (Shape::kPingPong) {
+      if (warpgroup_ == 0) TakeTurn();
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void ConsumeTile(const TileInfo& info) {
+    float o[kDv / 2];
+    OnlineSoftmax softmax;
+    softmax.Reset();
+    const float c = kScoreMod ? 1.0f : info.scale_log2;
+    const int block_begin = ptx::uniform(info.block_begin);
+    int block = ptx::uniform(info.block_end) - 1;
+    if (block >= block_begin) {
+      RunKeyLoop(info, block_begin, block, c, softmax, o);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kDv / 2; ++i) o[i] = 0.0f;
+    }
+    float inverse[2], lse[2];
+    softmax.Finish(c, info.sink_log2, inverse, lse);
+    StoreLse(info, lse, row_, lane_ % 4);
+    StoreO<kDv, Element>(info, o, inverse, row_, lane_ % 4,
+                         params_.repair_flag);
+  }
+
+  __device__ __forceinline__ void RunKeyLoop(const TileInfo& info,
+                                             int block_begin, int block,
+                                             float c, OnlineSoftmax& softmax,
+                                             float (&o)[kDv / 2]) {
+    const RowBounds loaded(info, info.row0 + 64 * warpgroup_, info.row0 + row_,
+                           kN);
+    RowBounds bounds = loaded;
+    bounds.clear_begin = ptx::uniform(loaded.clear_begin);
+    bounds.clear_end = ptx::uniform(loaded.clear_end);
+    const ScoreMod mod{info.scale_log2, info.softcap, info.slope_log2};
+    const float diagonal =
+        static_cast<float>(info.row0 + row_ + info.diagonal_shift);
+    const bool scrub = ptx::uniform(info.scrub);
+    float s[kN / 2];
+    uint32_t p[kN / 4];
+
+    ptx::mbarrier_wait(At(Address(storage_.q_full), q_), q_.phase);
+    ptx::mbarrier_wait(At(Address(storage_.k_full), k_), k_.phase);
+    TakeTurn();
+    ptx::wgmma_fence();
+    IssueQk(s);
+    ptx::wgmma_commit_group();
+    PassTurn();
+    ptx::wgmma_wait_group<0>();
+    Release(Address(storage_.k_empty), k_);
+    k_.Advance();
+    if (block == block_begin) Release(Address(storage_.q_empty), q_);
+    SoftmaxStep(s, block, bounds, mod, diagonal, c, softmax);
+    softmax.rescale[0] = softmax.rescale[1] = 1.0f;  // nothing in O yet
+    RoundP(s, p);
+    if (scrub) ScrubV(info.len_kv - block * kN);
+
+    int accumulate = 0;
+    while (--block >= block_begin) {
+      ptx::mbarrier_wait(At(Address(storage_.k_full), k_), k_.phase);
+      TakeTurn();
+      ptx::wgmma_fence();
+      IssueQk(s);
+      ptx::wgmma_commit_group();
+      RescaleO(softmax, o);
+      ptx::mbarrier_wait(At(Address(storage_.v_full), v_), v_.phase);
+      ptx::wgmma_fence();
+      IssuePv(p, o, accumulate);
+      ptx::wgmma_commit_group();
+      PassTurn();
+      accumulate = 1;
+      ptx::wgmma_wait_group<1>();
+      Release(Address(storage_.k_empty), k_);
+      k_.Advance();
+      if (block == block_begin) Release(Address(storage_.q_empty), q_);
+      SoftmaxStep(s, block, bounds, mod, diagonal, c, softmax);
+      ptx::mbarrier_arrive_if_negative(Address(storage_.k_empty),
+                                       softmax.sum[0] + softmax.sum[1]);
+      ptx::wgmma_wait_group<0>();
+      Release(Address(storage_.v_empty), v_);
+      v_.Advance();
+      RoundP(s, p);
+    }
+    q_.Advance();
+
+    RescaleO(softmax, o);
+    ptx::mbarrier_wait(At(Address(storage_.v_full), v_), v_.phase);
+    ptx::wgmma_fence();
+    IssuePv(p, o, accumulate);
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<0>();
+    Release(Address(storage_.v_empty), v_);
+    v_.Advance();
+  }
+
+  // S = Q K^T of the block in k_'s stage.
+  __device__ __forceinline__ void IssueQk(float (&s)[kN / 2]) const {
+    const uint64_t q =
+        q_descriptor_ + q_.stage * static_cast<uint32_t>(Storage::kQBytes / 16);
+    const uint64_t k =
+        k_descriptor_ + k_.stage * static_cast<uint32_t>(Storage::kKBytes / 16);
+    ptx::WgmmaSs<kN, Element>::template issue<false>(s, q, k);
+#pragma unroll
+    for (int step = 1; step < kD / 16; ++step) {
+      const int chunk = step / 4;
+      const int within = (step % 4) * (32 / 16);
+      ptx::WgmmaSs<kN, Element>::template issue<true>(
+          s, q + chunk * (Shape::kTileQ * 128 / 16) + within,
+          k + chunk * (kN * 128 / 16) + within);
+    }
+  }
+
+  // O = P V (+ O if `accumulate`) of the block in v_'s stage.
+  __device__ __forceinline__ void IssuePv(const uint32_t (&p)[kN / 4],
+                                          float (&o)[kDv / 2],
+                                          int accumulate) const {
+    const uint64_t v =
+        v_descriptor_ + v_.stage * static_cast<uint32_t>(Storage::kVBytes / 16);
+#pragma unroll
+    for (int step = 0; step < kN / 16; ++step) {
+      ptx::WgmmaRs<kDv, Element>::issue(o, p + 4 * step,
+                                        v + step * (16 * 128 / 16),
+                                        step == 0 ? accumulate : 1);
+    }
+  }
+
+  __device__ __forceinline__ void SoftmaxStep(float (&s)[kN / 2], int block,
+                                              const RowBounds& bounds,
+                                              const ScoreMod& mod,
+                                              float diagonal, float c,
+                                              OnlineSoftmax& softmax) const {
+    const int column = block * kN + 2 * (lane_ % 4);
+    if constexpr (kScoreMod) {
+      ModifyScores<kN>(s, mod, diagonal - static_cast<float>(column));
+    }
+    if (block >= bounds.clear_end) MaskAbove<kN>(s, bounds, column);
+    if (block < bounds.clear_begin) MaskBelow<kN>(s, bounds, column);
+    softmax.template Step<kN>(s, c);
+  }
+
+  __device__ __forceinline__ void RescaleO(const OnlineSoftmax& softmax,
+                                           float (&o)[kDv / 2]) const {
+    // Multiplying by 1 changes no bit, so the vote decides time alone.
+    if (__any_sync(0xffffffffu, softmax.NeedsRescale())) softmax.Rescale(o);
+  }
+
+  // P in the products' element type, laid out as A fragments.
+  __device__ __forceinline__ void RoundP(const float (&s)[kN / 2],
+                                         uint32_t (&p)[kN / 4]) const {
+#pragma unroll
+    for (int i = 0; i < kN / 4; ++i) {
+      p[i] = ptx::pack<Element>(s[2 * i], s[2 * i + 1]);
+    }
+  }
+
+  // Zeros rows [first, kN) of V in its stage: P is 0 there, but 0 * NaN is not.
+  // Each warpgroup does it for itself; both write the same zeros.
+  __device__ __forceinline__ void ScrubV(int first) const {
+    if (first >= kN) return;
+    ptx::mbarrier_wait(At(Address(storage_.v_full), v_), v_.phase);
+    uint8_t* v = storage_.v[v_.stage];
+    const int rows = kN - first;
+    for (int i = threadIdx.x % 128; i < rows * (kDv / 8); i += 128) {
+      const int row = first + i / (kDv / 8);
+      const int piece = i % (kDv / 8);  // of 16 bytes; the swizzle permutes
+      const int box = piece / 8;
+      *reinterpret_cast<uint4*>(v + (box * kN + row) * 128 + piece % 8 * 16) =
+          make_uint4(0, 0, 0, 0);
+    }
+    ptx::fence_proxy_async();
+    ptx::named_barrier_sync(kScrubBarrier + warpgroup_, 128);
+  }
+
+  // One arrival a warp: each waits for its own share of the products.
+  template <int kStages>
+  __device__ __forceinline__ void Release(
+      uint32_t empty, const RingPlace<kStages>& place) const {
+    if (lane_ == 0) ptx::mbarrier_arrive(At(empty, place));
+  }
+
+  // Ping-pong: warpgroups issue their products in turn, so that one's
+  // exponentials run while the next one's products do.
+  __device__ __forceinline__ void TakeTurn() const {
+    if constexpr (Shape::kPingPong) {
+      ptx::named_barrier_sync(kTurnBarrier + warpgroup_, 256);
+    }
+  }
+  __device__ __forceinline__ void PassTurn() const {
+    if constexpr (Shape::kPingPong) {
+      const int next =
+          warpgroup_ == Shape::kWarpgroups - 1 ? 0 : warpgroup_ + 1;
+      ptx::named_barrier_arrive(kTurnBarrier + next, 256);
+    }
+  }
+
+  static constexpr uint32_t kTurnBarrier = 1;
+  static constexpr uint32_t kScrubBarrier = 5;
+
+  static __device__ __forceinline__ uint32_t Address(const void* pointer) {
+    return ptx::smem_address(pointer);
+  }
+
+  const PrefillParams& params_;
+  Storage& storage_;
+  const int warpgroup_;
+  const int lane_;
+  const int row_;
+  const uint64_t q_descriptor_, k_descriptor_, v_descriptor_;
+  RingPlace<kTileSlots> slot_;
+  RingPlace<Shape::kQStages> q_;
+  RingPlace<Shape::kKvStages> k_, v_;
+};
+
+// ---- Kernel -----------------------------------------------------------------
+
+template <typename Shape>
+__device__ __forceinline__ void InitBarriers(SharedStorage<Shape>& storage) {
+  constexpr int kConsumerWarps = 4 * Shape::kWarpgroups;
+  const auto init = [](uint64_t* barriers, int count, int arrivals) {
+    for (int i = 0; i < count; ++i) {
+      ptx::mbarrier_init(ptx::smem_address(barriers + i), arrivals);
+    }
+  };
+  init(storage.tile_full, kTileSlots, 1);
+  init(storage.tile_empty, kTileSlots, kConsumerWarps);
+  init(storage.q_full, Shape::kQStages, 1);
+  init(storage.q_empty, Shape::kQStages, kConsumerWarps);
+  init(storage.k_full, Shape::kKvStages, 1);
+  init(storage.k_empty, Shape::kKvStages, kConsumerWarps);
+  init(storage.v_full, Shape::kKvStages, 1);
+  init(storage.v_empty, Shape::kKvStages, kConsumerWarps);
+  ptx::fence_mbarrier_init();
+}
+
+template <typename Shape, typename Element, bool kScoreMod>
+__global__ void __launch_bounds__(Shape::kThreads, 1)
+    PrefillKernel(const __grid_constant__ PrefillParams params) {
+  using Storage = SharedStorage<Shape>;
+  static_assert(sizeof(Storage) <= kSharedMemoryPerBlock);
+  extern __shared__ __align__(1024) uint8_t smem[];
+  Storage& storage = *reinterpret_cast<Storage*>(smem);
+  if (threadIdx.x == 0) InitBarriers<Shape>(storage);
+  __syncthreads();
+  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+  if (warpgroup == 0) {
+    ptx::setmaxnreg_dec<Shape::kProducerRegisters>();
+    if (threadIdx.x < 32) Producer<Shape>(params, storage).Run();
+  } else {
+    ptx::setmaxnreg_inc<Shape::kConsumerRegisters>();
+    Consumer<Shape, Element, kScoreMod>(params, storage, warpgroup - 1).Run();
+  }
+}
+
+}  // namespace attendant::kernels::sm90

@@ -1,0 +1,11 @@
+#include "kernels/sm90/prefill_launch.cuh"
+
+namespace attendant::kernels::sm90 {
+
+cudaError_t LaunchPrefill128Fp16(const PrefillParams& params, bool score_mod,
+                                 int num_blocks, cudaStream_t stream) {
+  return LaunchPrefill<Tile128, Tile128, __half>(params, score_mod, num_blocks,
+                                                 stream);
+}
+
+}  // namespace attendant::kernels::sm90

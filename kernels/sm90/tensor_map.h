@@ -1,0 +1,40 @@
+// Encoding of tensor maps through the driver's entry point, found at run time:
+// the program links no driver and starts without one.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "kernels/base/data_type.h"
+#include "kernels/problem.h"
+#include "kernels/sm90/kernel_params.h"
+
+namespace attendant::kernels::sm90 {
+
+// Extents of a [batch, rows, heads, columns] tensor as a map sees it. Extents
+// of stride 0 count as 1.
+struct MapExtents {
+  int64_t columns;
+  int64_t rows;
+  int64_t heads;
+  int64_t batch;
+};
+
+// Empty if the copy engine can address the tensor, else why not: base and
+// strides must be multiples of 16 bytes, strides positive and below 2^40 bytes.
+std::string WhyNoMap(const char* name, const InputTensor& tensor,
+                     const MapExtents& extents);
+
+CoordinateFactors FactorsOf(const InputTensor& tensor,
+                            const MapExtents& extents);
+
+// A map with boxes of 64 columns and `box_rows` rows in 128-byte swizzle, zeros
+// outside. INTERNAL if there is no driver or it refuses.
+absl::Status EncodeMap(const InputTensor& tensor, DataType dtype,
+                       const MapExtents& extents, int box_rows,
+                       CUtensorMap* map);
+
+}  // namespace attendant::kernels::sm90

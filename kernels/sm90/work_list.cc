@@ -1,0 +1,144 @@
+#include "kernels/sm90/work_list.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace attendant::kernels::sm90 {
+namespace {
+
+// Heads at work together: their K and V stay in L2 (50 MB, of which half holds
+// K and V safely).
+constexpr int64_t kSectionBytes = 24 << 20;
+
+int32_t Clamp(int64_t offset) {
+  return static_cast<int32_t>(
+      std::clamp<int64_t>(offset, -kMaxPosition, kMaxPosition));
+}
+
+// Sections of whole KV heads, as equal as can be.
+int32_t SectionHeads(const AttentionProblem& problem, int64_t len_kv,
+                     int64_t kv_heads) {
+  const int64_t bytes = std::max<int64_t>(
+      1, len_kv * (problem.head_dim + problem.head_dim_v) * 2);
+  const int64_t most = std::clamp<int64_t>(kSectionBytes / bytes, 1, kv_heads);
+  const int64_t sections = (kv_heads + most - 1) / most;
+  const int64_t each = (kv_heads + sections - 1) / sections;
+  return static_cast<int32_t>(each * problem.group_size());
+}
+
+// Keys that the longest row of the record may see.
+int64_t MostKeys(const SequenceRecord& record) {
+  const int64_t end =
+      std::min<int64_t>(record.len_kv, static_cast<int64_t>(record.len_q) - 1 +
+                                           record.high_offset);
+  const int64_t window =
+      static_cast<int64_t>(record.high_offset) - record.low_offset;
+  return std::min(end, window);
+}
+
+}  // namespace
+
+bool NeedsScoreMod(const AttentionProblem& problem) {
+  return problem.softcap > 0 || !problem.alibi_slopes.empty() ||
+         !(problem.softmax_scale > 1e-30f && problem.softmax_scale < 1e30f);
+}
+
+ProblemExtents ExtentsOf(const AttentionProblem& problem) {
+  int64_t rows_q = 0;
+  int64_t rows_kv = 0;
+  for (const SequenceBounds& sequence : problem.sequences) {
+    rows_q = std::max(rows_q, sequence.q_begin + sequence.len_q);
+    rows_kv = std::max(rows_kv, sequence.kv_begin + sequence.len_kv);
+  }
+  return {{problem.head_dim, rows_q, problem.num_q_heads, problem.batch},
+          {problem.head_dim, rows_kv, problem.num_kv_heads, problem.batch},
+          {problem.head_dim_v, rows_kv, problem.num_kv_heads, problem.batch}};
+}
+
+ProblemRecord RecordOf(const AttentionProblem& problem) {
+  const ProblemExtents extents = ExtentsOf(problem);
+  ProblemRecord record = {};
+  record.out = problem.out.data;
+  record.lse = problem.lse;
+  record.out_batch_stride = problem.out.batch_stride;
+  record.out_row_stride = problem.out.row_stride;
+  record.out_head_stride = problem.out.head_stride;
+  record.lse_batch_stride = problem.lse_batch_stride;
+  record.lse_head_stride = problem.lse_head_stride;
+  record.slopes_batch_stride = problem.alibi_batch_stride;
+  record.q = FactorsOf(problem.q, extents.q);
+  record.k = FactorsOf(problem.k, extents.k);
+  record.v = FactorsOf(problem.v, extents.v);
+  record.num_q_heads = static_cast<int32_t>(problem.num_q_heads);
+  record.group_size = static_cast<int32_t>(problem.group_size());
+  record.head_dim_v = static_cast<int32_t>(problem.head_dim_v);
+  record.rows_kv = static_cast<int32_t>(extents.k.rows);
+  record.scale_log2 = problem.softmax_scale * 1.4426950408889634f;
+  record.softcap = problem.softcap;
+  record.out_is_fp32 = problem.output_dtype == DataType::kFloat32;
+  const auto is_aligned = [](int64_t elements) { return elements % 8 == 0; };
+  record.out_is_vectorized =
+      !record.out_is_fp32 && is_aligned(problem.head_dim_v) &&
+      reinterpret_cast<uintptr_t>(problem.out.data) % 16 == 0 &&
+      is_aligned(problem.out.row_stride) &&
+      is_aligned(problem.out.head_stride) &&
+      is_aligned(problem.out.batch_stride);
+  return record;
+}
+
+std::vector<SequenceRecord> SequencesOf(const AttentionProblem& problem,
+                                        int32_t index, int tile_q) {
+  std::vector<SequenceRecord> records;
+  const bool uniform = problem.sequences.size() == 1;
+  for (size_t b = 0; b < problem.sequences.size(); ++b) {
+    const SequenceBounds& bounds = problem.sequences[b];
+    const int64_t batch_count = uniform ? problem.batch : 1;
+    if (bounds.len_q == 0 || batch_count * problem.num_q_heads == 0) continue;
+    SequenceRecord record = {};
+    record.problem = index;
+    record.batch_begin = static_cast<int32_t>(b);
+    record.batch_count = static_cast<int32_t>(batch_count);
+    record.num_m_tiles =
+        static_cast<int32_t>((bounds.len_q + tile_q - 1) / tile_q);
+    record.section_heads = SectionHeads(problem, bounds.len_kv,
+                                        batch_count * problem.num_kv_heads);
+    record.q_begin = static_cast<int32_t>(bounds.q_begin);
+    record.len_q = static_cast<int32_t>(bounds.len_q);
+    record.kv_begin = static_cast<int32_t>(bounds.kv_begin);
+    record.len_kv = static_cast<int32_t>(bounds.len_kv);
+    int64_t right = problem.causal ? 0 : kWindowOpen;
+    if (problem.window_right != kWindowOpen && !problem.causal) {
+      right = problem.window_right;
+    }
+    record.high_offset =
+        right == kWindowOpen
+            ? kMaxPosition
+            : Clamp(bounds.diagonal_shift +
+                    std::min<int64_t>(right, kMaxPosition) + 1);
+    record.low_offset =
+        problem.window_left == kWindowOpen
+            ? -kMaxPosition
+            : Clamp(bounds.diagonal_shift -
+                    std::min<int64_t>(problem.window_left, kMaxPosition));
+    record.diagonal_shift = Clamp(bounds.diagonal_shift);
+    records.push_back(record);
+  }
+  return records;
+}
+
+int64_t NumberTiles(std::vector<SequenceRecord>& records,
+                    const std::vector<int32_t>& heads_of_problem) {
+  std::stable_sort(records.begin(), records.end(),
+                   [](const SequenceRecord& a, const SequenceRecord& b) {
+                     return MostKeys(a) > MostKeys(b);
+                   });
+  int64_t tiles = 0;
+  for (SequenceRecord& record : records) {
+    record.first_tile = static_cast<int32_t>(tiles);
+    tiles += static_cast<int64_t>(record.num_m_tiles) * record.batch_count *
+             heads_of_problem[record.problem];
+  }
+  return tiles;
+}
+
+}  // namespace attendant::kernels::sm90
