@@ -187,7 +187,6 @@ absl::Status ApplyMask(const ParsedRequest& request, v1::DataType input,
   problem.mask.head_stride = stride(1);
   problem.mask.row_stride = stride(2);
   problem.mask.padded_positions = request.header.cu_seqlens_q_size() == 0;
-  image.wire_offset = extent.offset;
   image.wire_bytes = mask.wire_bytes;
   result->mask_offset = AddImage(image, result);
   return absl::OkStatus();

@@ -178,8 +178,6 @@ class RequestValidator {
       image.field = tensors_.parts[i].field;
       image.from = wire_dtype_;
       image.to = p.dtype;
-      image.wire_offset =
-          request_.tensors[static_cast<int>(image.field)].offset;
       image.wire_bytes = tensors_.parts[i].wire_bytes;
       offsets[i] = AddImage(image, result_.get());
     }

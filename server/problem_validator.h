@@ -36,7 +36,6 @@ struct ValidatedRequest {
     kernels::DataType from = kernels::DataType::kFloat32;
     kernels::DataType to = kernels::DataType::kFloat32;
     bool raw = false;         // true = a boolean mask: bytes, not elements
-    int64_t wire_offset = 0;  // in the message, for CopyTensorBytes
     int64_t wire_bytes = 0;
     int64_t block_offset = 0;
     int64_t block_bytes = 0;

@@ -57,6 +57,7 @@ void Describe(const Bounds& bounds, v1::Bounds* out) {
   out->set_max_request_id_chars(bounds.max_request_id_chars);
   out->set_region_alignment_bytes(bounds.region_alignment_bytes);
   out->set_default_deadline_ms(bounds.default_deadline_ms);
+  out->set_max_header_bytes(bounds.max_header_bytes);
 }
 
 }  // namespace
