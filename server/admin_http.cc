@@ -1,7 +1,14 @@
 #include "server/admin_http.h"
 
 #include <CivetServer.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -46,12 +53,26 @@ class PageHandler : public CivetHandler {
   const std::function<Page()> page_;
 };
 
+// Connects to the IPv4 address HOST:port and hangs up; best effort.
+void Knock(const std::string& host, int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) return;
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  if (fd < 0) return;
+  [[maybe_unused]] const int result = ::connect(
+      fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  ::close(fd);
+}
+
 }  // namespace
 
 class AdminHttp::Impl {
  public:
   Impl(const std::string& address, Callbacks callbacks)
-      : callbacks_(std::move(callbacks)),
+      : host_(address.substr(0, address.rfind(':'))),
+        callbacks_(std::move(callbacks)),
         metrics_([this] {
           return Page{200, "text/plain; version=0.0.4; charset=utf-8",
                       callbacks_.metrics()};
@@ -67,9 +88,25 @@ class AdminHttp::Impl {
     server_.addHandler("/readyz$", readyz_);
   }
 
+  // The library's accept loop looks at its stop flag every 2 s, or when
+  // somebody knocks.
+  ~Impl() {
+    std::atomic<bool> closed{false};
+    std::thread knocker([&, port = port()] {
+      while (!closed) {
+        Knock(host_, port);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+    });
+    server_.close();
+    closed = true;
+    knocker.join();
+  }
+
   int port() { return server_.getListeningPorts().at(0); }
 
  private:
+  const std::string host_;
   const Callbacks callbacks_;
   PageHandler metrics_, healthz_, readyz_;
   CivetServer server_;  // last: its threads end before the handlers go

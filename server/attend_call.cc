@@ -73,8 +73,9 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
       deadline_alarm_.Set(
           system_clock::now() +
               std::chrono::duration_cast<system_clock::duration>(left),
-          [call = shared_from_this()](bool fired) {
-            if (fired) call->Abort(DeadlinePassed());
+          [weak = weak_from_this()](bool fired) {
+            const auto call = fired ? weak.lock() : nullptr;
+            if (call != nullptr) call->Abort(DeadlinePassed());
           });
     }
     StartRead(&message_);
@@ -130,7 +131,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     ASSIGN_OR_RETURN(std::unique_ptr<ValidatedRequest> request,
                      ValidateRequest(parsed, env_->bounds,
                                      env_->engine->device().properties));
-    pieces_ = CutIntoPieces(parsed, *request, kCopyPieceBytes);
+    pieces_ = CutIntoPieces(*request, kCopyPieceBytes);
     const int64_t bytes = request->input_bytes;
     ASSIGN_OR_RETURN(job_, env_->engine->Admit(std::move(request), deadline_));
     if (pieces_.size() <= 1 || bytes <= kInlineCopyBytes) {
@@ -294,6 +295,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   std::vector<CopyPiece> pieces_;
   Clock::time_point submitted_;
   std::atomic<bool> holds_upload_{false};
+  // They keep their callbacks, which therefore must not own this object.
   grpc::Alarm deadline_alarm_;
   grpc::Alarm no_message_alarm_;
 

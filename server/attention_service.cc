@@ -7,6 +7,7 @@
 #include "attendant/v1/attention.grpc.pb.h"
 #include "server/errors.h"
 #include "server/server_info.h"
+#include "server/wire_codec.h"
 
 namespace attendant::server {
 namespace {
@@ -28,12 +29,7 @@ absl::Status CheckEmptyRequest(grpc::ByteBuffer* message) {
     return absl::InvalidArgumentError(
         "the message is not a GetServerInfoRequest");
   }
-  const auto& unknown = request.GetReflection()->GetUnknownFields(request);
-  if (unknown.empty()) return absl::OkStatus();
-  return UnimplementedField(
-      "GetServerInfoRequest",
-      "field number " + std::to_string(unknown.field(0).number()),
-      "a field that this server knows");
+  return CheckNoUnknownFields(request);
 }
 
 // Deletes itself. One read, one answer.

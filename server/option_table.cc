@@ -68,12 +68,15 @@ Option BytesOption(const std::string& name, int64_t* target, int64_t low,
 }
 
 Option FlopsOption(const std::string& name, double* target,
-                   const std::string& help) {
+                   const std::string& help, bool may_be_zero = false) {
   auto set = [=](const std::string& text) {
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != 0 || !std::isfinite(value) || value <= 0) {
-      return BadValue(name, text, "a finite number > 0, such as 1e16");
+    if (text.empty() || *end != 0 || !std::isfinite(value) || value < 0 ||
+        (value == 0 && !may_be_zero)) {
+      return BadValue(name, text,
+                      may_be_zero ? "a finite number >= 0, such as 1e12"
+                                  : "a finite number > 0, such as 1e16");
     }
     *target = value;
     return absl::OkStatus();
@@ -177,9 +180,12 @@ void AddEngine(ServerOptions* o, std::vector<Option>* table) {
        BytesOption("work_item_bytes", &e->work_item_bytes, 1 << 16,
                    "larger requests are cut into items of about this size"),
        BytesOption("max_batch_bytes", &e->max_batch_bytes, 1 << 16,
-                   "most input bytes of one launch"),
+                   "most bytes of one launch"),
+       FlopsOption("work_item_flops", &e->work_item_flops,
+                   "and of about this work; 0 = fit for the device", true),
        FlopsOption("max_batch_flops", &e->max_batch_flops,
-                   "most work of one launch")});
+                   "most work of one launch; 0 = 4 times work_item_flops",
+                   true)});
 }
 
 void AddBounds(ServerOptions* o, std::vector<Option>* table) {

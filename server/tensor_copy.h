@@ -5,9 +5,7 @@
 
 #include <vector>
 
-#include "server/host_memory.h"
 #include "server/problem_validator.h"
-#include "server/wire_codec.h"
 
 namespace attendant::server {
 
@@ -20,8 +18,7 @@ struct CopyPiece {
 
 // Every image of `request` in pieces of about `piece_bytes` (a multiple of 64),
 // none for an empty image.
-std::vector<CopyPiece> CutIntoPieces(const ParsedRequest& parsed,
-                                     const ValidatedRequest& request,
+std::vector<CopyPiece> CutIntoPieces(const ValidatedRequest& request,
                                      int64_t piece_bytes);
 
 absl::Status CopyPieceInto(const grpc::ByteBuffer& message,

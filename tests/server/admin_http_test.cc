@@ -1,0 +1,99 @@
+#include "server/admin_http.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace attendant::server {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+std::string Ask(int port, const std::string& request) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string answer;
+  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) ==
+      0) {
+    const std::string text = request + " HTTP/1.1\r\nHost: a\r\n\r\n";
+    EXPECT_EQ(::send(fd, text.data(), text.size(), 0),
+              static_cast<ssize_t>(text.size()));
+    char buffer[4096];
+    for (ssize_t n; (n = ::recv(fd, buffer, sizeof(buffer), 0)) > 0;) {
+      answer.append(buffer, static_cast<size_t>(n));
+    }
+  }
+  ::close(fd);
+  return answer;
+}
+
+class AdminHttpTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto started = AdminHttp::Start(
+        "127.0.0.1:0", {.metrics = [] { return "a_total 1\n"; },
+                        .why_not_live = [this] { return live_; },
+                        .why_not_ready = [this] { return ready_; }});
+    ASSERT_TRUE(started.ok()) << started.status();
+    http_ = std::move(started).value();
+  }
+  std::string live_, ready_;
+  std::unique_ptr<AdminHttp> http_;
+};
+
+TEST_F(AdminHttpTest, MetricsAreTextOfTheVersionPrometheusKnows) {
+  ASSERT_GT(http_->port(), 0);
+  const std::string answer = Ask(http_->port(), "GET /metrics");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(answer, HasSubstr("Content-Type: text/plain; version=0.0.4"));
+  EXPECT_THAT(answer, HasSubstr("\r\n\r\na_total 1\n"));
+}
+
+TEST_F(AdminHttpTest, HealthSaysWhyNot) {
+  EXPECT_THAT(Ask(http_->port(), "GET /healthz"), HasSubstr(" 200 "));
+  EXPECT_THAT(Ask(http_->port(), "GET /readyz"), HasSubstr(" 200 "));
+  ready_ = "draining";
+  EXPECT_THAT(Ask(http_->port(), "GET /healthz"), HasSubstr(" 200 "));
+  const std::string answer = Ask(http_->port(), "GET /readyz");
+  EXPECT_THAT(answer, HasSubstr(" 503 "));
+  EXPECT_THAT(answer, HasSubstr("draining"));
+  live_ = "broken";
+  EXPECT_THAT(Ask(http_->port(), "GET /healthz"), HasSubstr(" 503 "));
+}
+
+TEST_F(AdminHttpTest, HeadHasNoBody) {
+  const std::string answer = Ask(http_->port(), "HEAD /metrics");
+  EXPECT_THAT(answer, HasSubstr(" 200 "));
+  EXPECT_THAT(answer, Not(HasSubstr("a_total")));
+}
+
+TEST_F(AdminHttpTest, NothingElseIsServed) {
+  for (const char* request :
+       {"GET /", "GET /metrics/x", "GET /../etc/passwd", "GET /metricsx"}) {
+    EXPECT_THAT(Ask(http_->port(), request), Not(HasSubstr(" 200 ")))
+        << request;
+  }
+  for (const char* request :
+       {"POST /metrics", "PUT /metrics", "DELETE /metrics"}) {
+    EXPECT_THAT(Ask(http_->port(), request), Not(HasSubstr(" 200 ")))
+        << request;
+  }
+}
+
+TEST_F(AdminHttpTest, PortInUseIsAnError) {
+  const std::string address = "127.0.0.1:" + std::to_string(http_->port());
+  const auto second = AdminHttp::Start(address, {});
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(address));
+}
+
+}  // namespace
+}  // namespace attendant::server

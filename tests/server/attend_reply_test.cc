@@ -1,0 +1,56 @@
+#include "server/attend_reply.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "server/tensor_copy.h"
+
+namespace attendant::server {
+namespace {
+
+using std::chrono::nanoseconds;
+
+TEST(AttendReply, ExposedStagesAddUpToTheTotal) {
+  JobResult result;
+  result.exposed_ns[static_cast<int>(Stage::kQueue)] = 20;
+  result.exposed_ns[static_cast<int>(Stage::kKernel)] = 300;
+  result.busy_ns[static_cast<int>(Stage::kKernel)] = 450;
+  const Clock::time_point begin{};
+  const AttendOutcome outcome = OutcomeOfAnswer(
+      result, begin, begin + nanoseconds(1'000), begin + nanoseconds(1'400));
+  EXPECT_EQ(outcome.total_ns, 1'400);
+  EXPECT_EQ(outcome.exposed_ns[static_cast<int>(Stage::kReceive)], 1'000);
+  EXPECT_EQ(outcome.exposed_ns[static_cast<int>(Stage::kSend)], 80);
+  EXPECT_EQ(outcome.busy_ns[static_cast<int>(Stage::kKernel)], 450);
+  EXPECT_EQ(std::accumulate(outcome.exposed_ns.begin(),
+                            outcome.exposed_ns.end(), int64_t{0}),
+            outcome.total_ns);
+}
+
+TEST(AttendReply, LseIsDescribedOnlyWhenAskedFor) {
+  ValidatedRequest request;
+  EXPECT_FALSE(DescribeAnswer(request, {}, {}, {}).has_lse());
+  request.lse_spec.set_dtype(v1::DATA_TYPE_FP32);
+  EXPECT_TRUE(DescribeAnswer(request, {}, {}, {}).has_lse());
+}
+
+TEST(TensorCopy, PiecesCoverEveryImageInOrder) {
+  ValidatedRequest request;
+  request.images = {{.field = TensorField::kQ,
+                     .from = kernels::DataType::kFloat32,
+                     .to = kernels::DataType::kBFloat16,
+                     .wire_offset = 17,
+                     .wire_bytes = 1000,
+                     .block_offset = 256},
+                    {.field = TensorField::kK, .wire_bytes = 0}};
+  const std::vector<CopyPiece> pieces = CutIntoPieces(request, 384);
+  ASSERT_EQ(pieces.size(), 3u);
+  EXPECT_EQ(pieces[1].message_offset, 17 + 384);
+  EXPECT_EQ(pieces[1].bytes, 384);
+  EXPECT_EQ(pieces[1].block_offset, 256 + 384 / 2);  // 4 bytes become 2
+  EXPECT_EQ(pieces[2].bytes, 1000 - 2 * 384);
+}
+
+}  // namespace
+}  // namespace attendant::server
