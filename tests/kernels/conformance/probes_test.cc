@@ -257,6 +257,51 @@ TEST_P(ProbesTest, SoftcapBendsLogits) {
   }
 }
 
+// S = mask + (cap tanh(scale q k / cap) - slope |i + shift - j|), by hand.
+TEST_P(ProbesTest, CapThenAlibiThenMask) {
+  for (const DataType type : dtypes()) {
+    for (const bool bottom_right : {false, true}) {
+      ProblemOptions options;
+      options.dtype = type;
+      options.num_q_heads = options.num_kv_heads = 2;
+      options.seqlen_q = 3;
+      options.seqlen_kv = 6;
+      options.bottom_right = bottom_right;
+      options.softmax_scale = 0.5f;
+      options.softcap = 2.0f;
+      options.alibi = true;
+      options.mask = MaskKind::kAdditive;
+      HostProblem problem(options);
+      problem.slopes() = {0.5f, 0.125f};
+      problem.problem().alibi_slopes = problem.slopes();
+      problem.FillQ([](int64_t, int64_t, int64_t, int64_t d) {
+        return d == 0 ? 4.0f : 0.0f;
+      });
+      problem.FillK([](int64_t, int64_t row, int64_t, int64_t d) {
+        return d == 0 ? 0.5f * static_cast<float>(row) : 0.0f;
+      });
+      problem.FillMask([](int64_t, int64_t, int64_t i, int64_t j) {
+        return j == 2 ? -1.0f : 0.25f * static_cast<float>(i);
+      });
+      if (!Run(problem)) continue;
+      for (int64_t h = 0; h < 2; ++h) {
+        for (int64_t i = 0; i < 3; ++i) {
+          double sum = 0;
+          for (int64_t j = 0; j < 6; ++j) {
+            const double raw = 0.5 * 4.0 * 0.5 * static_cast<double>(j);
+            const double distance =
+                std::abs(static_cast<double>(i + (bottom_right ? 3 : 0) - j));
+            sum += std::exp(2.0 * std::tanh(raw / 2.0) -
+                            (h == 0 ? 0.5 : 0.125) * distance +
+                            (j == 2 ? -1.0 : 0.25 * static_cast<double>(i)));
+          }
+          EXPECT_NEAR(problem.Lse(0, h, i), std::log(sum), 1e-5);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(ProbesTest, QueryHeadsReadTheirOwnKvHead) {
   const int64_t heads[][2] = {{32, 8}, {6, 2},  {71, 1}, {5, 5},
                               {12, 4}, {14, 2}, {64, 8}, {128, 1}};
