@@ -25,6 +25,10 @@ struct RunOptions {
   int64_t cut_kv_heads = 0;
   // CPU: worker threads.
   int num_threads = 2;
+  // CUDA, problems of batch 1 without gaps, uncut: elements between rows (BSHD)
+  // or heads (BHSD) of q, k, v and O on the device, so that offsets there pass
+  // what 32 bits hold. 0 = as on the host.
+  int64_t spread = 0;
 };
 
 // Problems on the device, planned. Runs as often as asked.

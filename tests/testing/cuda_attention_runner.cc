@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
@@ -14,6 +15,7 @@ namespace {
 
 using kernels::AttentionPlan;
 using kernels::AttentionProblem;
+using kernels::DataType;
 
 absl::Status ToStatus(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return absl::OkStatus();
@@ -66,6 +68,46 @@ struct Mirror {
   }
 };
 
+// A tensor of the problem whose rows (or heads) lie far apart on the device.
+struct SpreadTensor {
+  std::byte* host = nullptr;
+  CudaMemory device;
+  int64_t pieces = 0;
+  int64_t piece_bytes = 0;
+  int64_t device_stride_bytes = 0;
+
+  // Takes `view` of `heads` heads of `head_dim` and points it at the device.
+  template <typename View>
+  absl::Status Spread(View* view, const AttentionProblem& problem, int64_t rows,
+                      int64_t heads, int64_t head_dim, DataType dtype,
+                      int64_t spread) {
+    const bool by_row = view->row_stride >= view->head_stride;
+    ATTENDANT_CHECK(problem.batch == 1);
+    host = static_cast<std::byte*>(const_cast<void*>(view->data));
+    pieces = by_row ? rows : heads;
+    piece_bytes = (by_row ? heads : rows) * head_dim * SizeOf(dtype);
+    device_stride_bytes = spread * SizeOf(dtype);
+    RETURN_IF_ERROR(device.Allocate(pieces * device_stride_bytes, false));
+    view->data = device.data();
+    (by_row ? view->row_stride : view->head_stride) = spread;
+    return ToStatus(
+        cudaMemset(device.data(), 0xff, pieces * device_stride_bytes),
+        "poison");
+  }
+
+  absl::Status Copy(cudaMemcpyKind kind) {
+    for (int64_t n = 0; n < pieces; ++n) {
+      void* ends[] = {
+          static_cast<std::byte*>(device.data()) + n * device_stride_bytes,
+          host + n * piece_bytes};
+      if (kind == cudaMemcpyDeviceToHost) std::swap(ends[0], ends[1]);
+      RETURN_IF_ERROR(ToStatus(cudaMemcpy(ends[0], ends[1], piece_bytes, kind),
+                               "spread copy"));
+    }
+    return absl::OkStatus();
+  }
+};
+
 class CudaRunner : public AttentionRunner {
  public:
   explicit CudaRunner(std::span<HostProblem* const> owners)
@@ -86,11 +128,15 @@ class CudaRunner : public AttentionRunner {
         RETURN_IF_ERROR(AddMirror(buffer, &outputs_));
       }
       for (AttentionProblem part : PartsOf(*owner, options)) {
-        part.q.data = OnDevice(part.q.data);
-        part.k.data = OnDevice(part.k.data);
-        part.v.data = OnDevice(part.v.data);
+        if (options.spread == 0) {
+          part.q.data = OnDevice(part.q.data);
+          part.k.data = OnDevice(part.k.data);
+          part.v.data = OnDevice(part.v.data);
+          part.out.data = OnDevice(part.out.data);
+        } else {
+          RETURN_IF_ERROR(Spread(*owner, options.spread, &part));
+        }
         part.mask.data = OnDevice(part.mask.data);
-        part.out.data = OnDevice(part.out.data);
         part.lse = static_cast<float*>(OnDevice(part.lse));
         parts_.push_back(std::move(part));
       }
@@ -114,6 +160,9 @@ class CudaRunner : public AttentionRunner {
       }
     }
     for (const auto& mirror : outputs_) RETURN_IF_ERROR(mirror->Upload());
+    for (const auto& out : spread_outputs_) {
+      RETURN_IF_ERROR(out->Copy(cudaMemcpyHostToDevice));
+    }
     RETURN_IF_CUDA_ERROR(
         cudaMemset(workspace_.data(), 0xff, plan_.workspace_bytes()));
     RETURN_IF_CUDA_ERROR(cudaDeviceSynchronize());
@@ -127,6 +176,9 @@ class CudaRunner : public AttentionRunner {
     RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream_));
     RETURN_IF_ERROR(RepairIfTold(context));
     for (const auto& mirror : outputs_) RETURN_IF_ERROR(mirror->Download());
+    for (const auto& out : spread_outputs_) {
+      RETURN_IF_ERROR(out->Copy(cudaMemcpyDeviceToHost));
+    }
     return CheckControlIsZero();
   }
 
@@ -139,6 +191,31 @@ class CudaRunner : public AttentionRunner {
     mirrors->push_back(std::make_unique<Mirror>());
     mirrors->back()->host = buffer;
     return mirrors->back()->device.Allocate(buffer->whole().size(), false);
+  }
+
+  // Gives `part` (all of `owner`) tensors of its own on the device.
+  absl::Status Spread(const HostProblem& owner, int64_t spread,
+                      AttentionProblem* part) {
+    const AttentionProblem& p = owner.problem();
+    const int64_t rows_kv = owner.options().seqlen_kv;
+    const auto add = [&](auto* view, int64_t rows, int64_t heads,
+                         int64_t head_dim, DataType dtype, auto* list) {
+      list->push_back(std::make_unique<SpreadTensor>());
+      return list->back()->Spread(view, p, rows, heads, head_dim, dtype,
+                                  spread);
+    };
+    RETURN_IF_ERROR(add(&part->q, p.rows_q, p.num_q_heads, p.head_dim, p.dtype,
+                        &spread_inputs_));
+    RETURN_IF_ERROR(add(&part->k, rows_kv, p.num_kv_heads, p.head_dim, p.dtype,
+                        &spread_inputs_));
+    RETURN_IF_ERROR(add(&part->v, rows_kv, p.num_kv_heads, p.head_dim_v,
+                        p.dtype, &spread_inputs_));
+    RETURN_IF_ERROR(add(&part->out, p.rows_q, p.num_q_heads, p.head_dim_v,
+                        p.output_dtype, &spread_outputs_));
+    for (const auto& input : spread_inputs_) {
+      RETURN_IF_ERROR(input->Copy(cudaMemcpyHostToDevice));
+    }
+    return absl::OkStatus();
   }
 
   void* OnDevice(const void* host) const {
@@ -184,6 +261,7 @@ class CudaRunner : public AttentionRunner {
   std::vector<HostProblem*> owners_;
   cudaStream_t stream_ = nullptr;
   std::vector<std::unique_ptr<Mirror>> inputs_, outputs_;
+  std::vector<std::unique_ptr<SpreadTensor>> spread_inputs_, spread_outputs_;
   std::vector<AttentionProblem> parts_;
   AttentionPlan plan_;
   CudaMemory workspace_, control_, host_descriptors_, device_descriptors_;

@@ -98,7 +98,7 @@ TEST_P(InvarianceTest, NeighboursDoNotChangeABit) {
     strangers.emplace_back(options);
   }
   const std::vector<HostProblem*> all_strangers = Served(strangers);
-  const int64_t orderings = is_long() ? 100 : 4;
+  const int64_t orderings = is_long() ? 100 : 10;
   for (int64_t round = 0; round < orderings; ++round) {
     RandomBits bits(500 + round);
     std::vector<HostProblem*> group = all_strangers;

@@ -56,6 +56,35 @@ TEST_P(LargeTest, LongSequenceMatchesTheOracleInItsLastRows) {
   Check(problem);
 }
 
+// Elements past 2^31 and bytes past 2^32, by strides.
+TEST_P(LargeTest, OffsetsThatDoNotFit32Bits) {
+  if (!is_gpu()) {
+    GTEST_SKIP() << "tens of gigabytes; the CPU's offsets are 64-bit pointers";
+  }
+  struct Case {
+    Layout layout;
+    int64_t num_heads, len_q, len_kv, spread;
+    bool causal;
+  };
+  for (const Case& c :
+       {Case{Layout::kBshd, 1, 2200, 2200, (int64_t{1} << 20) + 64, true},
+        Case{Layout::kBhsd, 3, 200, 200, int64_t{1100} << 20, false},
+        Case{Layout::kBshd, 2, 3, 2200, (int64_t{1} << 20) + 64, true}}) {
+    ProblemOptions options;
+    options.dtype = dtype(0);
+    options.layout = c.layout;
+    options.num_q_heads = options.num_kv_heads = c.num_heads;
+    options.head_dim = 128;
+    options.seqlen_q = c.len_q;
+    options.seqlen_kv = c.len_kv;
+    options.causal = options.bottom_right = c.causal;
+    HostProblem problem(options);
+    RunOptions spread;
+    spread.spread = c.spread;
+    Check(problem, spread);
+  }
+}
+
 ATTENDANT_CONFORMANCE_SUITE(LargeTest);
 
 }  // namespace

@@ -181,6 +181,24 @@ TEST_P(NumericsTest, Fp16AtTheLaziestMaximum) {
   }
 }
 
+// fp16's subnormal numbers are numbers.
+TEST_P(NumericsTest, TinyValues) {
+  std::vector<HostProblem> problems;
+  for (const DataType type : dtypes()) {
+    ProblemOptions options;
+    options.dtype = type;
+    options.seqlen_q = 20;
+    options.seqlen_kv = 100;
+    HostProblem problem(options);
+    NormalGenerator normal(5);
+    problem.FillV([&](int64_t, int64_t, int64_t, int64_t d) {
+      return normal.Next() * (d % 2 == 0 ? 0x1p-18f : 0x1p-12f);
+    });
+    problems.push_back(std::move(problem));
+  }
+  CheckGrouped(problems);
+}
+
 TEST_P(NumericsTest, LargeValuesAddUpInFp32) {
   for (const DataType type : dtypes()) {
     ProblemOptions options;

@@ -44,6 +44,37 @@ TEST_P(OptionsTest, Windows) {
   CheckGrouped(problems);
 }
 
+TEST_P(OptionsTest, WindowsWiderThan32Bits) {
+  std::vector<HostProblem> problems;
+  int64_t seed = 0;
+  for (const int64_t width :
+       {int64_t{1} << 31, (int64_t{1} << 32) + 1, int64_t{1} << 40}) {
+    for (const bool left : {false, true}) {
+      ProblemOptions options = Middle(dtype(seed), seed);
+      options.window_left = left ? width : 3;
+      options.window_right = left ? 2 : width;
+      problems.emplace_back(options);
+      ++seed;
+    }
+  }
+  CheckGrouped(problems);
+}
+
+// tanh of a small number keeps its digits: the cap is then as good as none.
+TEST_P(OptionsTest, SoftcapFarAboveTheLogits) {
+  std::vector<HostProblem> problems;
+  int64_t seed = 0;
+  for (const float softcap : {300.0f, 1e4f, 1e6f, 1e20f}) {
+    for (const DataType type : dtypes()) {
+      ProblemOptions options = Middle(type, ++seed);
+      options.softcap = softcap;
+      options.softmax_scale = seed % 2 == 0 ? 1.0f : 0.1f;
+      problems.emplace_back(options);
+    }
+  }
+  CheckGrouped(problems);
+}
+
 TEST_P(OptionsTest, SoftcapAlibiAndSinks) {
   std::vector<HostProblem> problems;
   for (int64_t seed = 0; seed < 48; ++seed) {
@@ -84,6 +115,24 @@ TEST_P(OptionsTest, MasksOfEveryKindAndBroadcast) {
       }
       problems.emplace_back(options);
       ++seed;
+    }
+  }
+  CheckGrouped(problems);
+}
+
+// One row of entries for all queries: a key padding mask.
+TEST_P(OptionsTest, MasksBroadcastOverQueries) {
+  std::vector<HostProblem> problems;
+  for (const MaskKind kind :
+       {MaskKind::kBoolBytes, MaskKind::kBoolBits, MaskKind::kAdditive}) {
+    for (const int64_t len_q : {1, 77}) {
+      ProblemOptions options = Middle(dtype(len_q), 1);
+      options.seqlen_q = len_q;
+      options.mask = kind;
+      options.mask_per_batch = true;
+      HostProblem problem(options);
+      problem.problem().mask.row_stride = 0;
+      problems.push_back(std::move(problem));
     }
   }
   CheckGrouped(problems);

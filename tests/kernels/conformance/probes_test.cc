@@ -354,6 +354,29 @@ TEST_P(ProbesTest, OneTrueInAMaskPicksThatRowOfV) {
   }
 }
 
+TEST_P(ProbesTest, OneKeyGivesItsValueBitForBit) {
+  int64_t turn = 0;
+  for (const int64_t head_dim : {5, 64, 72, 128, 192, 256}) {
+    for (const int64_t len_q : {1, 100}) {
+      ProblemOptions options;
+      options.dtype = dtype(turn++);
+      options.num_q_heads = 3;
+      options.head_dim = head_dim;
+      options.seqlen_q = len_q;
+      HostProblem problem(options);
+      if (!Run(problem)) continue;
+      const kernels::AttentionProblem& p = problem.problem();
+      for (int64_t i = 0; i < len_q; ++i) {
+        for (int64_t d = 0; d < head_dim; ++d) {
+          ASSERT_EQ(problem.Out(0, i, 2, d),
+                    kernels::LoadAsFloat(p.v.data, p.dtype, d))
+              << Describe(problem);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(ProbesTest, ScaleZeroIsTheMeanAndANegativeScaleNegatesQ) {
   for (const DataType type : dtypes()) {
     ProblemOptions options;
