@@ -131,7 +131,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     ASSIGN_OR_RETURN(std::unique_ptr<ValidatedRequest> request,
                      ValidateRequest(parsed, env_->bounds,
                                      env_->engine->device().properties));
-    pieces_ = CutIntoPieces(*request, kCopyPieceBytes);
+    pieces_ = CutIntoPieces(parsed, *request, kCopyPieceBytes);
     const int64_t bytes = request->input_bytes;
     ASSIGN_OR_RETURN(job_, env_->engine->Admit(std::move(request), deadline_));
     if (pieces_.size() <= 1 || bytes <= kInlineCopyBytes) {

@@ -2,18 +2,18 @@
 
 #include <algorithm>
 
-#include "server/wire_codec.h"
-
 namespace attendant::server {
 
-std::vector<CopyPiece> CutIntoPieces(const ValidatedRequest& request,
+std::vector<CopyPiece> CutIntoPieces(const ParsedRequest& parsed,
+                                     const ValidatedRequest& request,
                                      int64_t piece_bytes) {
   std::vector<CopyPiece> pieces;
   for (const ValidatedRequest::Image& image : request.images) {
+    const auto& extent = parsed.tensors[static_cast<int>(image.field)];
     for (int64_t done = 0; done < image.wire_bytes;) {
       CopyPiece piece;
       piece.bytes = std::min(piece_bytes, image.wire_bytes - done);
-      piece.message_offset = image.wire_offset + done;
+      piece.message_offset = extent.offset + done;
       piece.from = image.from;
       piece.to = image.to;
       piece.block_offset =

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "server/problem_validator.h"
+#include "server/wire_codec.h"
 
 namespace attendant::server {
 
@@ -18,7 +19,8 @@ struct CopyPiece {
 
 // Every image of `request` in pieces of about `piece_bytes` (a multiple of 64),
 // none for an empty image.
-std::vector<CopyPiece> CutIntoPieces(const ValidatedRequest& request,
+std::vector<CopyPiece> CutIntoPieces(const ParsedRequest& parsed,
+                                     const ValidatedRequest& request,
                                      int64_t piece_bytes);
 
 absl::Status CopyPieceInto(const grpc::ByteBuffer& message,

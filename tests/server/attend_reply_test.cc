@@ -40,11 +40,12 @@ TEST(TensorCopy, PiecesCoverEveryImageInOrder) {
   request.images = {{.field = TensorField::kQ,
                      .from = kernels::DataType::kFloat32,
                      .to = kernels::DataType::kBFloat16,
-                     .wire_offset = 17,
                      .wire_bytes = 1000,
                      .block_offset = 256},
                     {.field = TensorField::kK, .wire_bytes = 0}};
-  const std::vector<CopyPiece> pieces = CutIntoPieces(request, 384);
+  ParsedRequest parsed;
+  parsed.tensors[static_cast<int>(TensorField::kQ)] = {17, 1000};
+  const std::vector<CopyPiece> pieces = CutIntoPieces(parsed, request, 384);
   ASSERT_EQ(pieces.size(), 3u);
   EXPECT_EQ(pieces[1].message_offset, 17 + 384);
   EXPECT_EQ(pieces[1].bytes, 384);
