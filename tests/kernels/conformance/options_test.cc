@@ -177,25 +177,43 @@ TEST_P(OptionsTest, ASinkOfMinusInfinityIsNone) {
   }
 }
 
-TEST_P(OptionsTest, AdditiveMaskOfMinusInfinityOrOfTheLowestFloat) {
+TEST_P(OptionsTest, AdditiveMaskOfMinusInfinity) {
   for (const DataType type : dtypes()) {
     for (const DataType mask_dtype : {DataType::kFloat32, type}) {
       ProblemOptions options = Middle(type, 2);
       options.mask = MaskKind::kAdditive;
       options.mask_dtype = mask_dtype;
       HostProblem problem(options);
+      // Row 0 sees -inf alone; row 1 no first block, row 2 no last one.
+      problem.FillMask([&](int64_t, int64_t, int64_t i, int64_t j) {
+        if (i == 0) return kMinusInfinity;
+        if (i == 1) return j < 128 ? kMinusInfinity : 0.5f;
+        if (i == 2) return j >= 64 ? kMinusInfinity : 0.5f;
+        return j % 3 == 0 ? kMinusInfinity : 0.0f;
+      });
+      Check(problem);
+    }
+  }
+}
+
+// The lowest float is a number: a row of nothing else is a plain mean, as
+// PyTorch has it. (LSE is then near the end of fp32's range and not asked for.)
+TEST_P(OptionsTest, AdditiveMaskOfTheLowestFloat) {
+  for (const DataType type : dtypes()) {
+    for (const DataType mask_dtype : {DataType::kFloat32, type}) {
+      ProblemOptions options = Middle(type, 2);
+      options.mask = MaskKind::kAdditive;
+      options.mask_dtype = mask_dtype;
+      options.lse = false;
+      HostProblem problem(options);
       const float lowest = mask_dtype == DataType::kFloat16 ? -65504.0f
                            : mask_dtype == DataType::kBFloat16
                                ? -3.3895314e38f
                                : -std::numeric_limits<float>::max();
-      // Row 0 sees -inf alone, row 1 the lowest float alone: a plain mean; row
-      // 2 a few of each and real logits, row 3 a late block of -inf.
       problem.FillMask([&](int64_t, int64_t, int64_t i, int64_t j) {
-        if (i == 0) return kMinusInfinity;
         if (i == 1) return lowest;
-        if (i == 2)
-          return j % 3 == 0 ? kMinusInfinity : j % 3 == 1 ? lowest : 0.5f;
-        return j >= 64 && i == 3 ? kMinusInfinity : 0.0f;
+        if (i == 2) return j % 3 == 0 ? kMinusInfinity : lowest;
+        return j % 3 == 1 || j < 64 ? lowest : 0.5f;
       });
       Check(problem);
     }
