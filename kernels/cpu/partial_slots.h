@@ -1,0 +1,36 @@
+// Memory for the partial results of work whose keys are split over tasks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace attendant::kernels::cpu {
+
+// Hands out slots of equal size to groups of tasks. Since tasks start in rising
+// order, at most one group is begun and not wholly taken, so one slot more than
+// threads is always enough. Thread-safe.
+class PartialSlots {
+ public:
+  // `memory` is num_slots * slot_floats floats, not owned.
+  PartialSlots(float* memory, int64_t slot_floats, int num_slots);
+
+  // The slot of `group`, taken at its first call.
+  float* Enter(int64_t group, int64_t num_tasks);
+  // A task of the group has written its part. True for the last one, which then
+  // merges and calls Release.
+  bool Leave(int64_t group);
+  void Release(int64_t group);
+
+ private:
+  struct Group {
+    float* slot;
+    int64_t left;  // tasks that have not left
+  };
+  std::mutex mu_;
+  std::vector<float*> free_;         // guarded by mu_
+  std::map<int64_t, Group> groups_;  // guarded by mu_
+};
+
+}  // namespace attendant::kernels::cpu

@@ -1,0 +1,191 @@
+// What is the CPU backend's own: instruction sets, threads, memory. The meaning
+// of every option is checked for all kernels by ../conformance.
+#include "kernels/cpu/cpu_attention.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/cpu/instruction_set.h"
+#include "kernels/cpu/thread_pool.h"
+#include "tests/testing/attention_runner.h"
+#include "tests/testing/host_problem.h"
+#include "tests/testing/tensor_matchers.h"
+
+namespace attendant::kernels::cpu {
+namespace {
+
+using attendant::testing::HostProblem;
+using attendant::testing::MatchesOracle;
+using attendant::testing::ProblemOptions;
+using attendant::testing::RunAlone;
+using attendant::testing::RunGrouped;
+using attendant::testing::SameAnswer;
+
+std::vector<ProblemOptions> Cases() {
+  std::vector<ProblemOptions> cases;
+  for (DataType dtype :
+       {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16}) {
+    ProblemOptions base;
+    base.dtype = dtype;
+    base.batch = 2;
+    base.num_q_heads = 4;
+    base.num_kv_heads = 2;
+    base.seqlen_q = 130;
+    base.seqlen_kv = 300;
+    ProblemOptions o = base;
+    cases.push_back(o);
+    o.causal = o.bottom_right = o.sinks = true;
+    o.head_dim = 33;
+    o.head_dim_v = 21;
+    cases.push_back(o);
+    o = base;
+    o.softcap = 1.5f;
+    o.alibi = o.bottom_right = true;
+    o.window_left = 100;
+    o.window_right = 20;
+    o.mask = MaskKind::kBoolBits;
+    o.mask_per_head = true;
+    cases.push_back(o);
+    o.mask = MaskKind::kAdditive;
+    o.seqlen_q = 2;
+    o.window_left = 250;
+    cases.push_back(o);
+    o = base;
+    o.seqlen_q = 1;  // decode, split keys
+    o.seqlen_kv = 1500;
+    o.head_dim = 128;
+    cases.push_back(o);
+    o.num_q_heads = 20;  // tiles, split keys
+    cases.push_back(o);
+  }
+  return cases;
+}
+
+class CpuAttentionTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    before_ = ActiveSimdKernels().name;
+    ASSERT_TRUE(SetActiveSimdKernels(GetParam()));
+  }
+  void TearDown() override { SetActiveSimdKernels(before_); }
+
+ private:
+  std::string before_;
+};
+
+TEST_P(CpuAttentionTest, AgreesWithTheOracle) {
+  for (const ProblemOptions& options : Cases()) {
+    HostProblem problem(options);
+    ASSERT_TRUE(RunAlone("cpu", problem).ok());
+    EXPECT_TRUE(MatchesOracle(problem));
+  }
+}
+
+TEST_P(CpuAttentionTest, ThreadsNeighboursAndCutsDoNotChangeABit) {
+  std::vector<HostProblem> alone, together;
+  for (const ProblemOptions& options : Cases()) {
+    alone.emplace_back(options);
+    ASSERT_TRUE(RunAlone("cpu", alone.back(), {.num_threads = 1}).ok());
+    together.emplace_back(options);
+  }
+  std::vector<HostProblem*> all;
+  for (HostProblem& problem : together) all.push_back(&problem);
+  for (int threads : {2, 3, 16}) {
+    for (int cut : {0, 1}) {
+      ASSERT_TRUE(
+          RunGrouped(
+              "cpu", all,
+              {.cut_batch = cut, .cut_kv_heads = cut, .num_threads = threads})
+              .ok());
+      for (size_t i = 0; i < alone.size(); ++i) {
+        EXPECT_TRUE(SameAnswer(alone[i], together[i])) << threads << cut;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryTarget, CpuAttentionTest, ::testing::ValuesIn([] {
+                           std::vector<std::string> names;
+                           for (const SimdKernels& simd : AllSimdKernels()) {
+                             names.push_back(simd.name);
+                           }
+                           return names;
+                         }()),
+                         [](const auto& info) { return info.param; });
+
+TEST(CpuPlanTest, WorkspaceStaysBelowOneMegabyteAThreadAtAnyLength) {
+  for (int64_t seqlen : {1, 512, 4096, 1 << 17, 1 << 20}) {
+    for (int64_t seqlen_q : {int64_t{1}, int64_t{16}, seqlen}) {
+      for (int64_t dim : {64, 128, 256}) {
+        AttentionProblem problem;
+        problem.batch = 8;
+        problem.num_q_heads = problem.whole_num_q_heads = 32;
+        problem.num_kv_heads = problem.whole_num_kv_heads = 8;
+        problem.head_dim = problem.head_dim_v = dim;
+        problem.rows_q = seqlen_q;
+        problem.sequences = {
+            {.len_q = seqlen_q, .len_kv = seqlen, .whole_len_q = seqlen_q}};
+        const AttentionProblem* const problems[] = {&problem};
+        for (int threads : {1, 2, 16}) {
+          const auto plan = Plan({.num_sms = threads}, problems);
+          ASSERT_TRUE(plan.ok());
+          // One slot for partial results more than threads.
+          EXPECT_LE((*plan)->workspace_bytes(), (threads + 1) << 20)
+              << seqlen_q << " " << seqlen << " " << dim << " " << threads;
+          EXPECT_EQ((*plan)->workspace_bytes_of(0), (*plan)->workspace_bytes());
+        }
+      }
+    }
+  }
+}
+
+TEST(CpuPlanTest, RefusesMoreThreadsThanPlannedAndAMissingWorkspace) {
+  HostProblem host(ProblemOptions{});
+  const AttentionProblem* const problems[] = {&host.problem()};
+  const auto plan = Plan({.num_sms = 1}, problems);
+  ASSERT_TRUE(plan.ok());
+  ThreadPool pool(2);
+  std::vector<float> workspace((*plan)->workspace_bytes() / sizeof(float));
+  LaunchContext context{.thread_pool = &pool, .workspace = workspace.data()};
+  EXPECT_EQ((*plan)->Launch(context).code(),
+            absl::StatusCode::kInvalidArgument);
+  context = {};
+  EXPECT_EQ((*plan)->Launch(context).code(),
+            absl::StatusCode::kInvalidArgument);
+  context.workspace = workspace.data();
+  EXPECT_TRUE((*plan)->Launch(context).ok());
+}
+
+TEST(CpuPlanTest, LaunchesShareAPool) {
+  ThreadPool pool(2);
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&pool, caller] {
+      ProblemOptions options;
+      options.num_q_heads = 2 + caller;
+      options.seqlen_q = 60 * caller + 1;
+      options.seqlen_kv = 700;
+      options.causal = options.bottom_right = true;
+      HostProblem problem(options);
+      const AttentionProblem* const problems[] = {&problem.problem()};
+      const auto plan = Plan({.num_sms = 2}, problems);
+      ASSERT_TRUE(plan.ok());
+      std::vector<float> workspace((*plan)->workspace_bytes() / sizeof(float));
+      for (int round = 0; round < 5; ++round) {
+        ASSERT_TRUE(
+            (*plan)
+                ->Launch({.thread_pool = &pool, .workspace = workspace.data()})
+                .ok());
+      }
+      EXPECT_TRUE(MatchesOracle(problem));
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+}  // namespace
+}  // namespace attendant::kernels::cpu
