@@ -1,6 +1,7 @@
 // AttentionRunner on the first CUDA device.
 #include <cuda_runtime_api.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -24,25 +25,48 @@ absl::Status ToStatus(cudaError_t error, const char* what) {
 }
 #define RETURN_IF_CUDA_ERROR(call) RETURN_IF_ERROR(ToStatus(call, #call))
 
-// cudaMalloc (or cudaMallocHost) memory.
+// True if tensors on the device shall be cudaMalloc'ed without guards, so that
+// compute-sanitizer sees a step past their end. Slower; the guards, NaN, then
+// cannot show what such a step read.
+bool ExactAllocations() {
+  static const bool exact = std::getenv("ATTENDANT_TEST_EXACT") != nullptr;
+  return exact;
+}
+
+// The pool keeps what is freed: cudaMalloc would take most of the tests' time.
+absl::Status KeepPoolMemory() {
+  cudaMemPool_t pool = nullptr;
+  RETURN_IF_ERROR(ToStatus(cudaDeviceGetDefaultMemPool(&pool, 0), "pool"));
+  uint64_t threshold = uint64_t{1} << 32;
+  return ToStatus(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold,
+                                          &threshold),
+                  "pool threshold");
+}
+
+// Device memory of the default stream's order, or pinned host memory.
 class CudaMemory {
  public:
   CudaMemory() = default;
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
   ~CudaMemory() {
+    if (data_ == nullptr) return;
     if (pinned_) {
       cudaFreeHost(data_);
-    } else {
+    } else if (ExactAllocations()) {
       cudaFree(data_);
+    } else {
+      cudaFreeAsync(data_, nullptr);
     }
   }
   absl::Status Allocate(int64_t bytes, bool pinned) {
     pinned_ = pinned;
-    const size_t size = bytes == 0 ? 256 : bytes;
-    return ToStatus(
-        pinned ? cudaMallocHost(&data_, size) : cudaMalloc(&data_, size),
-        "cudaMalloc");
+    const size_t size = bytes == 0 ? 16 : bytes;
+    if (pinned) return ToStatus(cudaMallocHost(&data_, size), "cudaMallocHost");
+    if (ExactAllocations()) {
+      return ToStatus(cudaMalloc(&data_, size), "cudaMalloc");
+    }
+    return ToStatus(cudaMallocAsync(&data_, size, nullptr), "cudaMallocAsync");
   }
   void* data() const { return data_; }
 
@@ -51,19 +75,27 @@ class CudaMemory {
   bool pinned_ = false;
 };
 
-// A host buffer and its copy on the device, guards and all.
+// A host buffer and its copy on the device, guards and all unless exact.
 struct Mirror {
   GuardedBuffer* host = nullptr;
   CudaMemory device;
 
+  // The bytes of the host that the device has. Starts at a 256-byte border.
+  std::span<std::byte> bytes() const {
+    const std::span<std::byte> whole = host->whole();
+    if (!ExactAllocations()) return whole;
+    constexpr int64_t kGuard = GuardedBuffer::kGuardBytes;
+    return whole.subspan(kGuard, whole.size() - 2 * kGuard);
+  }
+
   absl::Status Upload() {
-    return ToStatus(cudaMemcpy(device.data(), host->whole().data(),
-                               host->whole().size(), cudaMemcpyHostToDevice),
+    return ToStatus(cudaMemcpy(device.data(), bytes().data(), bytes().size(),
+                               cudaMemcpyHostToDevice),
                     "upload");
   }
   absl::Status Download() {
-    return ToStatus(cudaMemcpy(host->whole().data(), device.data(),
-                               host->whole().size(), cudaMemcpyDeviceToHost),
+    return ToStatus(cudaMemcpy(bytes().data(), device.data(), bytes().size(),
+                               cudaMemcpyDeviceToHost),
                     "download");
   }
 };
@@ -117,6 +149,7 @@ class CudaRunner : public AttentionRunner {
   }
 
   absl::Status Prepare(std::string_view kernel, const RunOptions& options) {
+    RETURN_IF_ERROR(KeepPoolMemory());
     RETURN_IF_CUDA_ERROR(
         cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     for (HostProblem* owner : owners_) {
@@ -190,7 +223,8 @@ class CudaRunner : public AttentionRunner {
                          std::vector<std::unique_ptr<Mirror>>* mirrors) {
     mirrors->push_back(std::make_unique<Mirror>());
     mirrors->back()->host = buffer;
-    return mirrors->back()->device.Allocate(buffer->whole().size(), false);
+    return mirrors->back()->device.Allocate(mirrors->back()->bytes().size(),
+                                            false);
   }
 
   // Gives `part` (all of `owner`) tensors of its own on the device.
@@ -224,8 +258,7 @@ class CudaRunner : public AttentionRunner {
       for (const auto& mirror : *mirrors) {
         if (!mirror->host->Contains(host)) continue;
         return static_cast<std::byte*>(mirror->device.data()) +
-               (static_cast<const std::byte*>(host) -
-                mirror->host->whole().data());
+               (static_cast<const std::byte*>(host) - mirror->bytes().data());
       }
     }
     ATTENDANT_CHECK(false);
