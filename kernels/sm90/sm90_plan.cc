@@ -55,6 +55,9 @@ absl::StatusOr<std::unique_ptr<KernelPlan>> Sm90Plan::Create(
   plan->num_sms_ = device.num_sms;
   for (const AttentionProblem* problem : problems) plan->AddProblem(*problem);
   for (Group& group : plan->groups_) RETURN_IF_ERROR(plan->Finish(group));
+  ASSIGN_OR_RETURN(plan->decode_, DecodePlan::Create(problems, device.num_sms));
+  // Decode's descriptors begin where prefill's end.
+  plan->descriptor_bytes_ = (plan->descriptor_bytes_ + 255) / 256 * 256;
   return plan;
 }
 
@@ -116,8 +119,24 @@ void Sm90Plan::PlaceDescriptors(Group& group) {
   }
 }
 
-int64_t Sm90Plan::control_bytes() const {
+int64_t Sm90Plan::prefill_control_bytes() const {
   return static_cast<int64_t>((groups_.size() + 1) * sizeof(LaunchCounters));
+}
+
+int64_t Sm90Plan::control_bytes() const {
+  return prefill_control_bytes() + decode_.control_bytes();
+}
+
+LaunchContext Sm90Plan::DecodeContext(const LaunchContext& context) const {
+  LaunchContext decode = context;
+  decode.control = At<void>(context.control, prefill_control_bytes());
+  if (decode_.descriptor_bytes() > 0) {
+    decode.host_descriptors =
+        At<void>(context.host_descriptors, descriptor_bytes_);
+    decode.device_descriptors =
+        At<void>(context.device_descriptors, descriptor_bytes_);
+  }
+  return decode;
 }
 
 ProblemRecord Sm90Plan::RecordIn(const Group& group, size_t index,
@@ -156,7 +175,8 @@ absl::Status Sm90Plan::UploadDescriptors(const LaunchContext& context,
   bool any = false;
   void* const host = context.host_descriptors;
   for (const Group& group : groups_) {
-    if (group.num_tiles == 0 || (group.in_parameters && !for_repair)) continue;
+    if (group.sequences.empty()) continue;
+    if (!for_repair && (group.num_tiles == 0 || group.in_parameters)) continue;
     any = true;
     for (size_t i = 0; i < group.problems.size(); ++i) {
       const AttentionProblem& problem = *group.problems[i];
@@ -227,7 +247,8 @@ absl::Status Sm90Plan::Launch(const LaunchContext& context) const {
                                 std::min(num_sms_, group.num_tiles),
                                 static_cast<cudaStream_t>(context.stream)));
   }
-  return absl::OkStatus();
+  return decode_.Launch(DecodeContext(context),
+                        At<int32_t>(context.control, 0));
 }
 
 absl::Status Sm90Plan::Repair(const LaunchContext& context) const {
@@ -235,7 +256,7 @@ absl::Status Sm90Plan::Repair(const LaunchContext& context) const {
   const auto stream = static_cast<cudaStream_t>(context.stream);
   for (const Group& group : groups_) {
     for (size_t i = 0; i < group.problems.size(); ++i) {
-      if (group.num_tiles == 0) continue;
+      if (group.sequences.empty()) continue;
       const RepairParams params =
           RepairParamsOf(*group.problems[i], RecordIn(group, i, context),
                          At<SequenceRecord>(context.device_descriptors,

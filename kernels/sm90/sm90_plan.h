@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/sm90/decode_plan.h"
 #include "kernels/sm90/kernel_params.h"
 #include "kernels/sm90/launchers.h"
 #include "kernels/sm90/tile_table.h"
@@ -18,11 +19,15 @@ class Sm90Plan : public KernelPlan {
       const DeviceProperties& device,
       std::span<const AttentionProblem* const> problems);
 
-  int64_t workspace_bytes() const override { return 0; }
-  int64_t workspace_bytes_of(size_t) const override { return 0; }
-  // The repair flag, then the counters of each launch.
+  int64_t workspace_bytes() const override { return decode_.workspace_bytes(); }
+  int64_t workspace_bytes_of(size_t index) const override {
+    return decode_.workspace_bytes_of(index);
+  }
+  // The repair flag, then the counters of each launch, then decode's.
   int64_t control_bytes() const override;
-  int64_t descriptor_bytes() const override { return descriptor_bytes_; }
+  int64_t descriptor_bytes() const override {
+    return descriptor_bytes_ + decode_.descriptor_bytes();
+  }
   int64_t repair_flag_offset() const override { return 0; }
   absl::Status Launch(const LaunchContext& context) const override;
   absl::Status Repair(const LaunchContext& context) const override;
@@ -63,7 +68,11 @@ class Sm90Plan : public KernelPlan {
   absl::StatusOr<PrefillParams> ParamsOf(size_t group_index,
                                          const LaunchContext& context) const;
 
+  int64_t prefill_control_bytes() const;
+  LaunchContext DecodeContext(const LaunchContext& context) const;
+
   int num_sms_ = 1;
+  DecodePlan decode_;  // thin sequences; its share lies behind prefill's
   std::vector<Group> groups_;
   int64_t descriptor_bytes_ = 0;
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/sm90/decode_plan.h"
+
 namespace attendant::kernels::sm90 {
 namespace {
 
@@ -99,7 +101,9 @@ std::vector<SequenceRecord> SequencesOf(const AttentionProblem& problem,
     record.batch_begin = static_cast<int32_t>(b);
     record.batch_count = static_cast<int32_t>(batch_count);
     record.num_m_tiles =
-        static_cast<int32_t>((bounds.len_q + tile_q - 1) / tile_q);
+        IsThin(problem, bounds)
+            ? 0
+            : static_cast<int32_t>((bounds.len_q + tile_q - 1) / tile_q);
     record.section_heads = SectionHeads(problem, bounds.len_kv,
                                         batch_count * problem.num_kv_heads);
     record.q_begin = static_cast<int32_t>(bounds.q_begin);

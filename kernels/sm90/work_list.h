@@ -25,7 +25,8 @@ ProblemExtents ExtentsOf(const AttentionProblem& problem);
 // Without device pointers to slopes and sinks: the launcher knows those.
 ProblemRecord RecordOf(const AttentionProblem& problem);
 
-// Records of problem `index` with tiles (and of `tile_q` rows); first_tile
+// Records of problem `index` with tiles of `tile_q` rows, none for what the
+// decode kernels serve (the record is there for the repair); first_tile
 // counts from 0 within each record and is set by NumberTiles.
 std::vector<SequenceRecord> SequencesOf(const AttentionProblem& problem,
                                         int32_t index, int tile_q);

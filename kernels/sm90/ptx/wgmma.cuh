@@ -221,6 +221,8 @@ struct WgmmaRs;
     }                                                                          \
   }
 
+ATTENDANT_WGMMA_SS(64, __nv_bfloat16, "bf16", "%32", "%33", "%34");
+ATTENDANT_WGMMA_SS(64, __half, "f16", "%32", "%33", "%34");
 ATTENDANT_WGMMA_SS(80, __nv_bfloat16, "bf16", "%40", "%41", "%42");
 ATTENDANT_WGMMA_SS(80, __half, "f16", "%40", "%41", "%42");
 ATTENDANT_WGMMA_SS(112, __nv_bfloat16, "bf16", "%56", "%57", "%58");

@@ -1,0 +1,82 @@
+// What the host hands to the decode kernels: plain data, read by both sides.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/sm90/kernel_params.h"
+
+namespace attendant::kernels::sm90 {
+
+// Tensor maps of one problem, in this order.
+enum DecodeMapIndex { kDecodeMapK, kDecodeMapV, kDecodeMapsPerProblem };
+
+struct DecodeProblem {
+  const void* q;  // [batch, rows, heads, head_dim] by strides, in elements
+  void* out;
+  float* lse;           // null = not asked
+  const float* slopes;  // device; null = no ALiBi
+  const float* sinks;   // device; null = none
+  int64_t q_batch_stride, q_row_stride, q_head_stride;
+  int64_t out_batch_stride, out_row_stride, out_head_stride;
+  int64_t lse_batch_stride, lse_head_stride;
+  int64_t slopes_batch_stride;
+  CoordinateFactors k, v;
+  int32_t num_kv_heads;
+  int32_t group_size;
+  int32_t head_dim;
+  int32_t head_dim_v;
+  int32_t rows_kv;   // rows of the K and V maps: copies fill zeros beyond
+  float scale_log2;  // softmax_scale * log2(e), any finite value
+  float softcap;     // 0 = none
+  uint8_t out_is_fp32;
+  uint8_t
+      q_is_vectorized;  // q, its strides and head_dim: multiples of 16 bytes
+};
+
+// `batch_count` batch entries of equal bounds. Rows of a KV head's whole group
+// are packed: packed row p is query row p / group_size of head p % group_size.
+// A "strand" is (batch entry, KV head, tile of packed rows); its keys are cut
+// into chunks whose length depends on the request alone, chunks are folded in
+// index order, and `items_per_strand` blocks share a strand's chunks.
+struct DecodeSequence {
+  int32_t first_item;
+  int32_t problem;
+  int32_t batch_begin;
+  int32_t batch_count;
+  int32_t q_begin, len_q;
+  int32_t kv_begin, len_kv;
+  // Row i sees keys [i + low_offset, i + high_offset) within [0, len_kv).
+  int32_t low_offset, high_offset;
+  int32_t diagonal_shift;
+  int32_t row_tiles;
+  int32_t key_begin, key_end;  // that some row sees; begin is chunk-aligned
+  int32_t chunk_keys;          // a multiple of the key block
+  int32_t num_chunks;
+  int32_t chunks_per_item;
+  int32_t items_per_strand;
+  // Partial results: slot s of strand t is first_slot + t * slots_per_strand
+  // + s. Slot 0 holds the folded chunks of the strand's first item, the others
+  // one chunk each. None if one item does it all.
+  int32_t slots_per_strand;
+  int32_t first_slot;
+  int32_t first_strand;    // of the strand counters
+  uint8_t combines_apart;  // by the combine kernel, not by the last arriver
+};
+
+struct DecodeParams {
+  CUtensorMap maps[kDecodeMapsPerProblem];
+  DecodeProblem problem;
+  DecodeSequence sequence;
+  const CUtensorMap* global_maps;  // null = the members above are all
+  const DecodeProblem* global_problems;
+  const DecodeSequence* global_sequences;
+  int32_t num_sequences;
+  int32_t num_items;
+  float* partials;            // see PartialSlot
+  uint32_t* strand_counters;  // zero before and after
+  int32_t* repair_flag;
+};
+
+}  // namespace attendant::kernels::sm90

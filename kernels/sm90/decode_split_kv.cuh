@@ -1,0 +1,542 @@
+// The decode kernel: few query rows against long K and V, bound by memory.
+//
+// 1. Math. As prefill.cuh, but the rows of a KV head's whole group are packed
+//    into one tile, so K and V are read once; scores are modified (scale,
+//    softcap, ALiBi) before the maximum is taken, so any scale is served. At d
+//    128 a key costs 512 bytes, 24 clocks of an SM's share of 4.8 TB/s; 64 rows
+//    cost 8 clocks of tensor cores and 4 of exponentials, 128 rows twice that.
+// 2. Work. A block takes chunks [begin, end) of one strand (decode_params.h),
+//    left to right. A warp produces (copies in flight: all stages), each
+//    warpgroup consumes 64 packed rows. Two blocks share a multiprocessor when
+//    one warpgroup is enough: one computes while the other waits.
+// 3. Folding. A chunk starts from nothing and is merged into what came before
+//    (decode_merge.cuh), in registers where the block began at the strand's
+//    first chunk, through memory elsewhere: the same arithmetic in the same
+//    order, so the split changes no bit. The strand's last block to arrive
+//    merges, nobody waits; wide tiles are merged by a kernel of their own.
+// 4. Barriers (phase 0 first; "empty" is waited for with parity 1 at first):
+//      k/v_full   1 arrival + bytes                       consumers wait
+//      k/v_empty  1 a consumer warp (products done)       producer waits
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/sm90/decode_item.cuh"
+#include "kernels/sm90/decode_merge.cuh"
+#include "kernels/sm90/decode_output.cuh"
+#include "kernels/sm90/decode_table.h"
+#include "kernels/sm90/ptx/mbarrier.cuh"
+#include "kernels/sm90/ptx/tma.cuh"
+#include "kernels/sm90/ptx/wgmma.cuh"
+#include "kernels/sm90/softmax.cuh"
+
+namespace attendant::kernels::sm90 {
+
+template <typename Shape>
+struct alignas(1024) DecodeStorage {
+  static constexpr int kTileBytes = Shape::kTileKv * Shape::kHeadDim * 2;
+  alignas(1024) uint8_t q[Shape::kTileQ * Shape::kHeadDim * 2];
+  alignas(1024) uint8_t k[Shape::kStages][kTileBytes];
+  alignas(1024) uint8_t v[Shape::kStages][kTileBytes];
+  uint64_t k_full[Shape::kStages], k_empty[Shape::kStages];
+  uint64_t v_full[Shape::kStages], v_empty[Shape::kStages];
+  uint32_t is_last_arriver;
+};
+
+template <int kStages>
+struct DecodeRing {
+  uint32_t stage = 0;
+  uint32_t phase = 0;
+  __device__ __forceinline__ void Advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+// ---- Producer: one thread ---------------------------------------------------
+
+template <typename Shape>
+__device__ __forceinline__ void LoadTile(uint8_t* tile, uint64_t* full,
+                                         uint64_t* empty, uint32_t phase,
+                                         const CUtensorMap* map, int row,
+                                         int head, int batch) {
+  constexpr int kBoxBytes = Shape::kTileKv * 128;
+  const uint32_t barrier = ptx::smem_address(full);
+  ptx::mbarrier_wait(ptx::smem_address(empty), phase ^ 1);
+  ptx::mbarrier_arrive_expect_tx(barrier, Shape::kHeadDim / 64 * kBoxBytes);
+#pragma unroll
+  for (int i = 0; i < Shape::kHeadDim / 64; ++i) {
+    ptx::tma_load_4d(ptx::smem_address(tile) + i * kBoxBytes, map, barrier,
+                     64 * i, row, head, batch, ptx::kEvictFirst);
+  }
+}
+
+template <typename Shape>
+__device__ __forceinline__ void ProduceItem(const DecodeItem& item,
+                                            bool maps_are_global,
+                                            DecodeStorage<Shape>& storage) {
+  if (maps_are_global) {
+    ptx::fence_tensormap_acquire(item.maps + kDecodeMapK);
+    ptx::fence_tensormap_acquire(item.maps + kDecodeMapV);
+  }
+  const DecodeProblem& problem = *item.problem;
+  const int kv_begin = item.sequence->kv_begin;
+  DecodeRing<Shape::kStages> ring;
+  for (int key = item.key_begin(); key < item.key_end();
+       key += Shape::kTileKv) {
+    LoadTile<Shape>(storage.k[ring.stage], &storage.k_full[ring.stage],
+                    &storage.k_empty[ring.stage], ring.phase,
+                    item.maps + kDecodeMapK, kv_begin + key,
+                    item.kv_head * problem.k.head,
+                    item.batch * problem.k.batch);
+    LoadTile<Shape>(storage.v[ring.stage], &storage.v_full[ring.stage],
+                    &storage.v_empty[ring.stage], ring.phase,
+                    item.maps + kDecodeMapV, kv_begin + key,
+                    item.kv_head * problem.v.head,
+                    item.batch * problem.v.batch);
+    ring.Advance();
+  }
+}
+
+// ---- Q: all consumer threads, into 128-byte swizzle -------------------------
+
+template <typename Shape>
+__device__ __forceinline__ void LoadQ(const DecodeItem& item,
+                                      DecodeStorage<Shape>& storage) {
+  constexpr int kPieces = Shape::kHeadDim / 8;  // of 16 bytes
+  const DecodeProblem& problem = *item.problem;
+  const uint16_t* q = static_cast<const uint16_t*>(problem.q) +
+                      item.batch * problem.q_batch_stride;
+  for (int i = threadIdx.x; i < Shape::kTileQ * kPieces;
+       i += 128 * Shape::kWarpgroups) {
+    const int row = i / kPieces;
+    const int piece = i % kPieces;
+    uint4 value = make_uint4(0, 0, 0, 0);
+    const int columns = problem.head_dim - 8 * piece;
+    if (row < item.num_rows && columns > 0) {
+      const int packed = item.row0 + row;
+      const int64_t position =
+          item.sequence->q_begin + packed / problem.group_size;
+      const int head =
+          item.kv_head * problem.group_size + packed % problem.group_size;
+      const uint16_t* source = q + position * problem.q_row_stride +
+                               head * problem.q_head_stride + 8 * piece;
+      if (problem.q_is_vectorized) {
+        value = __ldg(reinterpret_cast<const uint4*>(source));
+      } else {
+        uint16_t* elements = reinterpret_cast<uint16_t*>(&value);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          elements[e] = e < columns ? source[e] : uint16_t{0};
+        }
+      }
+    }
+    uint8_t* box = storage.q + piece / 8 * (Shape::kTileQ * 128);
+    *reinterpret_cast<uint4*>(box + row * 128 + ((piece ^ row) % 8) * 16) =
+        value;
+  }
+  ptx::fence_proxy_async();
+}
+
+// ---- Consumer ---------------------------------------------------------------
+
+inline constexpr uint32_t kConsumersBarrier = 1;
+inline constexpr uint32_t kDecodeScrubBarrier = 2;
+
+// A thread's two packed rows: 16 w + l / 4 and that + 8 of its warpgroup's 64.
+template <typename Shape, typename Element>
+class DecodeConsumer {
+ public:
+  static constexpr int kN = Shape::kTileKv;
+  static constexpr int kD = Shape::kHeadDim;
+
+  __device__ __forceinline__ DecodeConsumer(const DecodeParams& params,
+                                            const DecodeItem& item,
+                                            DecodeStorage<Shape>& storage,
+                                            int warpgroup)
+      : params_(params),
+        item_(item),
+        storage_(storage),
+        warpgroup_(warpgroup),
+        lane_(threadIdx.x % 32),
+        row_(64 * warpgroup + threadIdx.x % 128 / 32 * 16 + lane_ / 4),
+        q_descriptor_(ptx::wgmma_descriptor(
+            ptx::smem_address(storage.q) + warpgroup * (64 * 128), 0)),
+        k_descriptor_(ptx::wgmma_descriptor(ptx::smem_address(storage.k), 0)),
+        v_descriptor_(
+            ptx::wgmma_descriptor(ptx::smem_address(storage.v), kN * 128)) {
+    const DecodeProblem& problem = *item.problem;
+    const DecodeSequence& sequence = *item.sequence;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int packed =
+          item.row0 + min(row_ + 8 * r, max(0, item.num_rows - 1));
+      const int position = packed / problem.group_size;
+      low_[r] = position + sequence.low_offset;
+      high_[r] = min(sequence.len_kv, position + sequence.high_offset);
+      diagonal_[r] = static_cast<float>(position + sequence.diagonal_shift);
+      slope_log2_[r] = SlopeLog2(item, packed);
+    }
+    const int last = item.row0 + item.num_rows - 1;
+    clear_begin_ = last / problem.group_size + sequence.low_offset;
+    clear_end_ = min(sequence.len_kv,
+                     item.row0 / problem.group_size + sequence.high_offset);
+    modifies_ = problem.softcap > 0 || problem.slopes != nullptr;
+    warp_has_rows_ = row_ - lane_ / 4 < item.num_rows;
+  }
+
+  __device__ __forceinline__ void Run() {
+    float o[kD / 2];
+    PartialRows folded;
+    float folded_o[Shape::kFolds ? kD / 2 : 1];
+    bool has_folded = false;
+    int key = item_.key_begin();
+    for (int chunk = item_.chunk_begin; chunk < item_.chunk_end; ++chunk) {
+      const int end = min(item_.key_end(), key + item_.sequence->chunk_keys);
+      PartialRows rows = RunChunk(key, end, o);
+      key = end;
+      if (item_.sequence->num_chunks == 1) {
+        StoreFinalAs<kD, Element>(params_, item_, rows, o, row_, lane_ % 4);
+        return;
+      }
+      if (!Shape::kFolds || item_.chunk_begin > 0) {
+        StorePartial(SlotOf(chunk), rows, o);
+      } else if constexpr (Shape::kFolds) {
+        Fold(rows, o, folded, folded_o, has_folded);
+      }
+    }
+    if constexpr (Shape::kFolds) {
+      if (has_folded) {
+        if (item_.sequence->items_per_strand == 1) {
+          StoreFinalAs<kD, Element>(params_, item_, folded, folded_o, row_,
+                                    lane_ % 4);
+          return;
+        }
+        StorePartial(SlotOf(0), folded, folded_o);
+      }
+    }
+    if (item_.sequence->num_chunks == 0) {  // nothing to see: O = 0, LSE = -inf
+#pragma unroll
+      for (int i = 0; i < kD / 2; ++i) o[i] = 0.0f;
+      StoreFinalAs<kD, Element>(params_, item_, PartialRows{}, o, row_,
+                                lane_ % 4);
+      return;
+    }
+    if (!item_.sequence->combines_apart && IsLastArriver()) {
+      CombineStrand<Shape, Element>(params_, item_, threadIdx.x,
+                                    128 * Shape::kWarpgroups, 0,
+                                    item_.num_rows);
+    }
+  }
+
+ private:
+  // Slot of a chunk; the strand's first item folds its chunks into slot 0.
+  __device__ __forceinline__ int SlotOf(int chunk) const {
+    if (!Shape::kFolds) return chunk;
+    return chunk < item_.sequence->chunks_per_item
+               ? 0
+               : chunk - item_.sequence->chunks_per_item + 1;
+  }
+
+  __device__ __forceinline__ PartialRows RunChunk(int begin, int end,
+                                                  float (&o)[kD / 2]) {
+    PartialRows rows;
+    int accumulate = 0;
+    for (int key = begin; key < end; key += kN) {
+      float s[kN / 2];
+      uint32_t p[kN / 4];
+      ptx::mbarrier_wait(ptx::smem_address(&storage_.k_full[ring_.stage]),
+                         ring_.phase);
+      ptx::wgmma_fence();
+      IssueQk(s);
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<0>();
+      Release(storage_.k_empty);
+      if (warp_has_rows_) {
+        float rescale[2];
+        Modify(s, key);
+        Softmax(s, rows, rescale);
+        if (accumulate) {
+#pragma unroll
+          for (int i = 0; i < kD / 2; ++i) o[i] *= rescale[i / 2 % 2];
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kN / 4; ++i) {
+        p[i] = ptx::pack<Element>(s[2 * i], s[2 * i + 1]);
+      }
+      ptx::mbarrier_wait(ptx::smem_address(&storage_.v_full[ring_.stage]),
+                         ring_.phase);
+      ScrubV(item_.sequence->len_kv - key);
+      ptx::wgmma_fence();
+      IssuePv(p, o, accumulate);
+      ptx::wgmma_commit_group();
+      ptx::wgmma_wait_group<0>();
+      Release(storage_.v_empty);
+      ring_.Advance();
+      accumulate = 1;
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      rows.l[r] += __shfl_xor_sync(0xffffffffu, rows.l[r], 1);
+      rows.l[r] += __shfl_xor_sync(0xffffffffu, rows.l[r], 2);
+    }
+    return rows;
+  }
+
+  __device__ __forceinline__ void IssueQk(float (&s)[kN / 2]) const {
+    const uint64_t k =
+        k_descriptor_ + ring_.stage * (DecodeStorage<Shape>::kTileBytes / 16);
+    ptx::WgmmaSs<kN, Element>::template issue<false>(s, q_descriptor_, k);
+#pragma unroll
+    for (int step = 1; step < kD / 16; ++step) {
+      const int box = step / 4;
+      const int within = step % 4 * (32 / 16);
+      ptx::WgmmaSs<kN, Element>::template issue<true>(
+          s, q_descriptor_ + box * (Shape::kTileQ * 128 / 16) + within,
+          k + box * (kN * 128 / 16) + within);
+    }
+  }
+
+  __device__ __forceinline__ void IssuePv(const uint32_t (&p)[kN / 4],
+                                          float (&o)[kD / 2],
+                                          int accumulate) const {
+    const uint64_t v =
+        v_descriptor_ + ring_.stage * (DecodeStorage<Shape>::kTileBytes / 16);
+#pragma unroll
+    for (int step = 0; step < kN / 16; ++step) {
+      ptx::WgmmaRs<kD, Element>::issue(o, p + 4 * step,
+                                       v + step * (16 * 128 / 16),
+                                       step == 0 ? accumulate : 1);
+    }
+  }
+
+  // Scores to log2-unit logits, -inf where the row may not look.
+  __device__ __forceinline__ void Modify(float (&s)[kN / 2], int key) const {
+    const int column = key + 2 * (lane_ % 4);
+    const float scale_log2 = item_.problem->scale_log2;
+    if (modifies_) {
+#pragma unroll
+      for (int i = 0; i < kN / 2; ++i) {
+        const int r = i / 2 % 2;
+        const ScoreMod mod = {scale_log2, item_.problem->softcap,
+                              slope_log2_[r]};
+        const int j = column + 8 * (i / 4) + i % 2;
+        s[i] = mod(s[i], fabsf(diagonal_[r] - static_cast<float>(j)));
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kN / 2; ++i) s[i] *= scale_log2;
+    }
+    if (key + kN > clear_end_ || key < clear_begin_) {
+#pragma unroll
+      for (int i = 0; i < kN / 2; ++i) {
+        const int r = i / 2 % 2;
+        const int j = column + 8 * (i / 4) + i % 2;
+        if (j < low_[r] || j >= high_[r]) s[i] = -INFINITY;
+      }
+    }
+  }
+
+  // x -> p; updates maximum and this thread's share of the sum.
+  __device__ __forceinline__ void Softmax(float (&s)[kN / 2], PartialRows& rows,
+                                          float (&rescale)[2]) const {
+    float maximum[2] = {rows.m[0], rows.m[1]};
+#pragma unroll
+    for (int i = 0; i < kN / 2; ++i) {
+      maximum[i / 2 % 2] = fmaxf(maximum[i / 2 % 2], s[i]);
+    }
+    float base[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      maximum[r] =
+          fmaxf(maximum[r], __shfl_xor_sync(0xffffffffu, maximum[r], 1));
+      maximum[r] =
+          fmaxf(maximum[r], __shfl_xor_sync(0xffffffffu, maximum[r], 2));
+      base[r] = maximum[r] == -INFINITY ? 0.0f : maximum[r];
+      rescale[r] = ptx::ex2_approx(rows.m[r] - base[r]);
+      rows.l[r] *= rescale[r];
+      rows.m[r] = maximum[r];
+    }
+#pragma unroll
+    for (int i = 0; i < kN / 2; ++i) {
+      s[i] = ptx::ex2_approx(s[i] - base[i / 2 % 2]);
+      rows.l[i / 2 % 2] += s[i];
+    }
+  }
+
+  // Zeros V's rows from `first` on in its stage: P is 0 there, 0 * NaN is not.
+  __device__ __forceinline__ void ScrubV(int first) const {
+    if (first >= kN) return;
+    uint8_t* v = storage_.v[ring_.stage];
+    constexpr int kPieces = kD / 8;
+    for (int i = threadIdx.x % 128; i < (kN - first) * kPieces; i += 128) {
+      const int row = first + i / kPieces;
+      const int piece = i % kPieces;
+      *reinterpret_cast<uint4*>(v + (piece / 8 * kN + row) * 128 +
+                                piece % 8 * 16) = make_uint4(0, 0, 0, 0);
+    }
+    ptx::fence_proxy_async();
+    ptx::named_barrier_sync(kDecodeScrubBarrier + warpgroup_, 128);
+  }
+
+  __device__ __forceinline__ void Release(uint64_t* empty) const {
+    if (lane_ == 0) {
+      ptx::mbarrier_arrive(ptx::smem_address(empty + ring_.stage));
+    }
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void Fold(const PartialRows& rows,
+                                       const float (&o)[kCount],
+                                       PartialRows& folded,
+                                       float (&folded_o)[kCount],
+                                       bool& has_folded) const {
+    if (!warp_has_rows_) {
+      has_folded = true;
+      return;
+    }
+    if (!has_folded) {
+      has_folded = true;
+      folded = rows;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) folded_o[i] = o[i];
+      return;
+    }
+    MergeFactors factors[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      factors[r] = Merge(folded.m[r], folded.l[r], rows.m[r], rows.l[r]);
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      folded_o[i] = MergeValue(folded_o[i], o[i], factors[i / 2 % 2]);
+    }
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void StorePartial(int slot,
+                                               const PartialRows& rows,
+                                               const float (&o)[kCount]) const {
+    const PartialSlot<Shape> partial =
+        PartialSlot<Shape>::Of(params_, item_, slot);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = row_ + 8 * r;
+      if (row >= item_.num_rows) continue;
+#pragma unroll
+      for (int i = 0; i < kD / 8; ++i) {
+        *reinterpret_cast<float2*>(partial.o(row) + 8 * i + 2 * (lane_ % 4)) =
+            make_float2(o[4 * i + 2 * r], o[4 * i + 2 * r + 1]);
+      }
+      if (lane_ % 4 == 0)
+        *partial.rows(row) = make_float2(rows.m[r], rows.l[r]);
+    }
+  }
+
+  // Every item of the strand arrives once, its partials written; the last one
+  // sees them all. The counter wraps to 0 by itself.
+  __device__ __forceinline__ bool IsLastArriver() const {
+    constexpr int kConsumers = 128 * Shape::kWarpgroups;
+    __threadfence();
+    ptx::named_barrier_sync(kConsumersBarrier, kConsumers);
+    if (threadIdx.x == 0) {
+      const uint32_t items = item_.sequence->items_per_strand;
+      uint32_t* counter =
+          params_.strand_counters + item_.sequence->first_strand + item_.strand;
+      storage_.is_last_arriver = atomicInc(counter, items - 1) == items - 1;
+    }
+    ptx::named_barrier_sync(kConsumersBarrier, kConsumers);
+    if (!storage_.is_last_arriver) return false;
+    __threadfence();
+    return true;
+  }
+
+  const DecodeParams& params_;
+  const DecodeItem& item_;
+  DecodeStorage<Shape>& storage_;
+  const int warpgroup_;
+  const int lane_;
+  const int row_;
+  const uint64_t q_descriptor_, k_descriptor_, v_descriptor_;
+  int low_[2], high_[2];
+  float diagonal_[2], slope_log2_[2];
+  int clear_begin_, clear_end_;  // keys in between need no mask
+  bool modifies_;
+  bool warp_has_rows_;  // else its products are of Q = 0 and nobody reads them
+  DecodeRing<Shape::kStages> ring_;
+};
+
+// ---- Kernels ----------------------------------------------------------------
+
+template <typename Shape>
+__device__ __forceinline__ void InitDecodeBarriers(
+    DecodeStorage<Shape>& storage) {
+  for (int i = 0; i < Shape::kStages; ++i) {
+    ptx::mbarrier_init(ptx::smem_address(&storage.k_full[i]), 1);
+    ptx::mbarrier_init(ptx::smem_address(&storage.v_full[i]), 1);
+    ptx::mbarrier_init(ptx::smem_address(&storage.k_empty[i]),
+                       4 * Shape::kWarpgroups);
+    ptx::mbarrier_init(ptx::smem_address(&storage.v_empty[i]),
+                       4 * Shape::kWarpgroups);
+  }
+  ptx::fence_mbarrier_init();
+}
+
+template <typename Shape, typename Element>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
+    DecodeKernel(const __grid_constant__ DecodeParams params) {
+  using Storage = DecodeStorage<Shape>;
+  // 228 KiB a multiprocessor, of which 1 KiB a block is the system's.
+  static_assert(sizeof(Storage) <= 233472 / Shape::kBlocksPerSm - 1024);
+  extern __shared__ __align__(1024) uint8_t smem[];
+  Storage& storage = *reinterpret_cast<Storage*>(smem);
+  if (threadIdx.x == 0) InitDecodeBarriers<Shape>(storage);
+  __syncthreads();
+  const DecodeItem item = FindItem(params, blockIdx.x, Shape::kTileQ);
+  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+  if (warpgroup == Shape::kWarpgroups) {
+    ptx::setmaxnreg_dec<Shape::kProducerRegisters>();
+    if (threadIdx.x == 128 * Shape::kWarpgroups) {
+      ProduceItem<Shape>(item, params.global_maps != nullptr, storage);
+    }
+  } else {
+    ptx::setmaxnreg_inc<Shape::kConsumerRegisters>();
+    LoadQ<Shape>(item, storage);
+    ptx::named_barrier_sync(kConsumersBarrier, 128 * Shape::kWarpgroups);
+    DecodeConsumer<Shape, Element>(params, item, storage, warpgroup).Run();
+  }
+}
+
+// Merges strands of wide tiles: a block takes kCombineRows packed rows of one.
+inline constexpr int kCombineRows = 8;
+inline constexpr int kCombineThreads = 256;
+
+template <typename Shape, typename Element>
+__global__ void __launch_bounds__(kCombineThreads)
+    DecodeCombineKernel(const __grid_constant__ DecodeParams params) {
+  // Strands are numbered through all records, like the counters.
+  constexpr int kParts = Shape::kTileQ / kCombineRows;
+  const int strand = blockIdx.x / kParts;
+  DecodeItem item = {&params.problem, &params.sequence, nullptr};
+  if (params.global_sequences != nullptr) {
+    int begin = 0;
+    int end = params.num_sequences;
+    while (end - begin > 1) {
+      const int middle = (begin + end) / 2;
+      (params.global_sequences[middle].first_strand <= strand ? begin : end) =
+          middle;
+    }
+    item.sequence = params.global_sequences + begin;
+    item.problem = params.global_problems + item.sequence->problem;
+  }
+  if (!item.sequence->combines_apart) return;
+  SetStrand(item, strand - item.sequence->first_strand, Shape::kTileQ);
+  const int row = blockIdx.x % kParts * kCombineRows;
+  CombineStrand<Shape, Element>(params, item, threadIdx.x, kCombineThreads, row,
+                                min(item.num_rows, row + kCombineRows));
+}
+
+}  // namespace attendant::kernels::sm90
