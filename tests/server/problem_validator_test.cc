@@ -169,6 +169,8 @@ TEST(ValidateRequestTest, BshdBecomesTheProblem) {
 
 TEST(ValidateRequestTest, GoldenRequestHasItsAnswerKnownByHand) {
   Loaded loaded = Load(GoldenBytes("attend_request.hex"));
+  EXPECT_EQ(loaded.request->output_bytes, 8);
+  EXPECT_EQ(loaded.request->lse_offset, 256);
   kernels::reference::Plain(loaded.problem);
   const auto* out = reinterpret_cast<const float*>(loaded.output.data());
   EXPECT_FLOAT_EQ(out[0], 1.5f);
