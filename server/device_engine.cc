@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "kernels/base/status_macros.h"
 #include "server/batch_scheduler.h"
 #include "server/copy_threads.h"
 
@@ -47,15 +48,20 @@ class DeviceEngine final : public AttentionEngine {
  public:
   DeviceEngine(const EngineOptions& options, EngineParts parts)
       : parts_(std::move(parts)),
-        scheduler_(SchedulerOptions(options, parts_)),
-        executor_(parts_.start_executor(&scheduler_)),
-        copy_threads_(std::make_unique<CopyThreads>(
-            CopyThreadCount(options.copy_threads))) {
+        scheduler_(SchedulerOptions(options, parts_)) {}
+
+  // Once, before anything else.
+  absl::Status Start(const EngineOptions& options) {
+    ASSIGN_OR_RETURN(executor_, parts_.start_executor(&scheduler_));
     scheduler_.SetExecutor(executor_.get());
+    copy_threads_ =
+        std::make_unique<CopyThreads>(CopyThreadCount(options.copy_threads));
     timer_ = std::thread([this] { scheduler_.RunTimer(); });
+    return absl::OkStatus();
   }
 
   ~DeviceEngine() override {
+    if (executor_ == nullptr) return;
     scheduler_.CloseAdmission();
     copy_threads_.reset();  // their last act may be a Submit
     scheduler_.EndAll(absl::UnavailableError("the server is shutting down"));
@@ -106,9 +112,11 @@ class DeviceEngine final : public AttentionEngine {
 
 }  // namespace
 
-std::unique_ptr<AttentionEngine> MakeDeviceEngine(const EngineOptions& options,
-                                                  EngineParts parts) {
-  return std::make_unique<DeviceEngine>(options, std::move(parts));
+absl::StatusOr<std::unique_ptr<AttentionEngine>> MakeDeviceEngine(
+    const EngineOptions& options, EngineParts parts) {
+  auto engine = std::make_unique<DeviceEngine>(options, std::move(parts));
+  RETURN_IF_ERROR(engine->Start(options));
+  return engine;
 }
 
 }  // namespace attendant::server

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "absl/status/statusor.h"
 #include "server/admission.h"
 #include "server/attention_engine.h"
 #include "server/attention_executor.h"
@@ -25,12 +26,13 @@ struct EngineParts {
   double cost_per_byte = 0;  // see QueueLimits
   double assumed_flops_per_second = 1e11;
   // Makes the executor and starts it.
-  std::function<std::unique_ptr<AttentionExecutor>(WorkSource*)> start_executor;
+  std::function<absl::StatusOr<std::unique_ptr<AttentionExecutor>>(WorkSource*)>
+      start_executor;
 };
 
-// Whose memory, if any, must outlive the executor is kept by start_executor's
-// captures, which the engine destroys last.
-std::unique_ptr<AttentionEngine> MakeDeviceEngine(const EngineOptions& options,
-                                                  EngineParts parts);
+// Memory that must outlive the executor is kept by start_executor's captures,
+// which the engine destroys last. Errors: start_executor's.
+absl::StatusOr<std::unique_ptr<AttentionEngine>> MakeDeviceEngine(
+    const EngineOptions& options, EngineParts parts);
 
 }  // namespace attendant::server

@@ -1,0 +1,168 @@
+#include "server/cuda_engine.h"
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cuda/buffer.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/device_guard.h"
+#include "server/cuda_executor.h"
+#include "server/cuda_port.h"
+#include "server/host_memory_pool.h"
+
+namespace attendant::server {
+namespace {
+
+using kernels::cuda::DeviceBuffer;
+using kernels::cuda::DeviceInfo;
+using kernels::cuda::PinnedBuffer;
+
+// Below Ampere there is no kernel.
+constexpr int kLeastComputeCapability = 80;
+constexpr int64_t kHostScratchBytes = int64_t{32} << 20;
+constexpr double kItemFlops = 1e12;
+constexpr double kAssumedFlopsPerSecond = 2e14;
+// A byte over PCIe at 50 GB/s.
+constexpr double kFlopsPerByte = 4000;
+
+// An eighth of the pool is workspace and descriptors.
+int64_t ScratchBytes(int64_t pool_bytes) {
+  constexpr int64_t kAlignment = 256;
+  return pool_bytes / 8 / kAlignment * kAlignment;
+}
+
+DeviceDescription Describe(const DeviceInfo& info) {
+  DeviceDescription device;
+  device.is_cuda = true;
+  device.index = info.index;
+  device.uuid = info.uuid;
+  device.name = info.name;
+  device.memory_bytes = info.memory_bytes;
+  device.properties = info.properties;
+  return device;
+}
+
+bool IsNamed(const DeviceInfo& info, const std::string& name) {
+  int index = 0;
+  if (absl::SimpleAtoi(name, &index)) return info.index == index;
+  return info.uuid == name;
+}
+
+// What the executor uses; lives as long as the executor does.
+struct CudaMemory {
+  int device = 0;
+  DeviceBuffer device_memory;
+  PinnedBuffer host_scratch;
+  std::unique_ptr<CudaPort> port;
+
+  ~CudaMemory() {
+    const kernels::cuda::DeviceGuard guard(device);
+    port.reset();
+    device_memory = DeviceBuffer();
+    host_scratch = PinnedBuffer();
+  }
+};
+
+absl::StatusOr<std::unique_ptr<HostMemoryPool>> CreatePinnedHostPool(
+    int64_t bytes) {
+  ASSIGN_OR_RETURN(PinnedBuffer buffer, PinnedBuffer::Create(bytes));
+  auto owner = std::make_shared<PinnedBuffer>(std::move(buffer));
+  std::byte* memory = owner->data();
+  return MakeHostPool(memory, bytes, std::move(owner));
+}
+
+CudaExecutor::Options ExecutorOptions(const EngineOptions& options,
+                                      const DeviceDescription& device,
+                                      const CudaMemory& memory) {
+  CudaExecutor::Options executor;
+  executor.device = device.properties;
+  executor.device_scratch_bytes = ScratchBytes(options.device_pool_bytes);
+  // Behind what the pool divides.
+  executor.device_scratch = memory.device_memory.data() +
+                            memory.device_memory.bytes() -
+                            executor.device_scratch_bytes;
+  executor.host_scratch = memory.host_scratch.data();
+  executor.host_scratch_bytes = memory.host_scratch.bytes();
+  executor.device_memory = memory.device_memory.data();
+  return executor;
+}
+
+}  // namespace
+
+absl::StatusOr<DeviceDescription> ChooseCudaDevice(
+    const EngineOptions& options) {
+  std::string why_none;
+  const int count = kernels::cuda::CountDevices(&why_none);
+  if (count == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("there is no CUDA device: ", why_none));
+  }
+  std::string passed_over;
+  for (int index = 0; index < count; ++index) {
+    ASSIGN_OR_RETURN(const DeviceInfo info,
+                     kernels::cuda::DescribeDevice(index));
+    if (!options.cuda_device.empty() && !IsNamed(info, options.cuda_device)) {
+      absl::StrAppend(&passed_over, " ", index, " (", info.uuid, ")");
+      continue;
+    }
+    const int capability = info.properties.compute_capability;
+    if (capability >= kLeastComputeCapability) return Describe(info);
+    absl::StrAppend(&passed_over, " ", index, " (compute capability ",
+                    capability, ", needs ", kLeastComputeCapability, ")");
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "no usable CUDA device", options.cuda_device.empty() ? "" : " named ",
+      options.cuda_device, " among:", passed_over));
+}
+
+absl::StatusOr<EngineParts> MakeCudaParts(const EngineOptions& options,
+                                          const DeviceDescription& device) {
+  const kernels::cuda::DeviceGuard guard(device.index);
+  auto memory = std::make_shared<CudaMemory>();
+  memory->device = device.index;
+  ASSIGN_OR_RETURN(memory->port, CudaPort::Create());
+  ASSIGN_OR_RETURN(memory->device_memory,
+                   DeviceBuffer::Create(options.device_pool_bytes));
+  ASSIGN_OR_RETURN(memory->host_scratch,
+                   PinnedBuffer::Create(kHostScratchBytes));
+  const CudaExecutor::Options executor =
+      ExecutorOptions(options, device, *memory);
+  if (executor.device_scratch_bytes <
+      (DevicePort::kNumSlots + 1) * CudaExecutor::kControlBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "device_pool_bytes is ", options.device_pool_bytes,
+        ", must be at least ",
+        8 * (DevicePort::kNumSlots + 1) * CudaExecutor::kControlBytes));
+  }
+  EngineParts parts;
+  parts.device = device;
+  ASSIGN_OR_RETURN(parts.host_pool,
+                   CreatePinnedHostPool(options.host_pool_bytes));
+  parts.device_memory = memory->device_memory.data();
+  parts.device_pool = std::make_unique<RangePool>(
+      options.device_pool_bytes - executor.device_scratch_bytes);
+  parts.executor_bytes = executor.device_scratch_bytes;
+  parts.default_item_flops = kItemFlops;
+  parts.cost_per_byte = kFlopsPerByte;
+  parts.assumed_flops_per_second = kAssumedFlopsPerSecond;
+  parts.start_executor = [memory, executor](WorkSource* source)
+      -> absl::StatusOr<std::unique_ptr<AttentionExecutor>> {
+    const kernels::cuda::DeviceGuard on_device(memory->device);
+    auto made =
+        std::make_unique<CudaExecutor>(executor, source, memory->port.get());
+    RETURN_IF_ERROR(made->Prepare());
+    made->Start([index = memory->device] {
+      kernels::cuda::LogCudaError(cudaSetDevice(index), "cudaSetDevice");
+    });
+    return made;
+  };
+  return parts;
+}
+
+}  // namespace attendant::server

@@ -1,0 +1,439 @@
+#include "server/cuda_executor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/errors.h"
+#include "server/item_copies.h"
+
+namespace attendant::server {
+namespace {
+
+using Queue = DevicePort::Queue;
+
+// Launches given to the device and not ended may take so long in all (as far
+// as is known) when another is added: short ones follow each other without a
+// gap, and nobody waits behind long ones who might expire meanwhile.
+constexpr double kLaunchAheadSeconds = 300e-6;
+// The thread looks at the device all the time for so long after the last
+// progress, then with pauses.
+constexpr std::chrono::microseconds kEagerTime{200};
+constexpr std::chrono::microseconds kPause{20};
+
+// A range of `bytes` from the pool; false if there is none now.
+bool Take(RangePool* pool, int64_t bytes, RangeHold* hold) {
+  *hold = RangeHold();
+  if (bytes == 0) return true;
+  const auto offset = pool->Allocate(bytes);
+  if (!offset.has_value()) return false;
+  *hold = RangeHold(pool, *offset, bytes);
+  return true;
+}
+
+int64_t FlagBytes(const kernels::AttentionPlan& plan) {
+  return static_cast<int64_t>(plan.repair_flag_offsets().size() *
+                              sizeof(int32_t));
+}
+
+}  // namespace
+
+CudaExecutor::CudaExecutor(Options options, WorkSource* source,
+                           DevicePort* port)
+    : options_(std::move(options)),
+      source_(source),
+      port_(port),
+      device_scratch_(options_.device_scratch_bytes -
+                      DevicePort::kNumSlots * kControlBytes),
+      host_scratch_(options_.host_scratch_bytes) {
+  for (int i = DevicePort::kNumSlots - 1; i >= 0; --i) {
+    slots_[i].index = i;
+    free_.push_back(&slots_[i]);
+  }
+}
+
+CudaExecutor::~CudaExecutor() { Stop(); }
+
+absl::Status CudaExecutor::Prepare() {
+  RETURN_IF_ERROR(port_->FillZero(Queue::kKernel, options_.device_scratch,
+                                  DevicePort::kNumSlots * kControlBytes));
+  return port_->Synchronize();
+}
+
+void CudaExecutor::Start(std::function<void()> on_thread) {
+  thread_ = std::thread([this, on_thread = std::move(on_thread)] {
+    if (on_thread) on_thread();
+    Run();
+  });
+}
+
+void CudaExecutor::Wake() {
+  std::lock_guard lock(mu_);
+  work_ = true;
+  woken_.notify_one();
+}
+
+void CudaExecutor::Stop() {
+  {
+    std::lock_guard lock(mu_);
+    stopped_ = true;
+    woken_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void CudaExecutor::Run() {
+  auto last_progress = Clock::now();
+  while (true) {
+    if (Step()) {
+      last_progress = Clock::now();
+      continue;
+    }
+    std::unique_lock lock(mu_);
+    if (busy()) {
+      lock.unlock();
+      if (Clock::now() - last_progress < kEagerTime) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(kPause);
+      }
+      continue;
+    }
+    if (stopped_) return;
+    woken_.wait(lock, [this] { return work_ || stopped_; });
+    work_ = false;
+    last_progress = Clock::now();
+  }
+}
+
+bool CudaExecutor::Step() {
+  if (broken_) return false;
+  const bool advanced = AdvanceAll();
+  if (broken_) return true;
+  return PullOne() || advanced;
+}
+
+// --- Stages ---
+
+bool CudaExecutor::AdvanceAll() {
+  bool advanced = false;
+  const std::vector<Slot*> slots(under_way_.begin(), under_way_.end());
+  for (Slot* slot : slots) {
+    const absl::StatusOr<bool> moved = Advance(slot);
+    if (moved.ok()) {
+      advanced |= *moved;
+      continue;
+    }
+    Fail(slot, moved.status());
+    if (broken_) return true;
+    advanced = true;
+  }
+  return advanced;
+}
+
+absl::StatusOr<bool> CudaExecutor::Advance(Slot* slot) {
+  switch (slot->state) {
+    case State::kUploading: {
+      ASSIGN_OR_RETURN(const bool reached,
+                       port_->IsReached(Queue::kUpload, slot->index));
+      if (!reached) return false;
+      EndStage(slot, Stage::kUpload);
+      slot->state = State::kUploaded;
+      [[fallthrough]];
+    }
+    case State::kUploaded:
+      if (!MayLaunch(*slot)) return false;
+      RETURN_IF_ERROR(Launch(slot));
+      return true;
+    case State::kComputing: {
+      ASSIGN_OR_RETURN(const bool reached,
+                       port_->IsReached(Queue::kKernel, slot->index));
+      if (!reached) return false;
+      return EndCompute(slot);
+    }
+    case State::kDownloading: {
+      ASSIGN_OR_RETURN(const bool reached,
+                       port_->IsReached(Queue::kDownload, slot->index));
+      if (!reached) return false;
+      EndStage(slot, Stage::kDownload);
+      Finish(slot, absl::OkStatus());
+      return true;
+    }
+  }
+  return false;
+}
+
+void CudaExecutor::EndStage(Slot* slot, Stage stage) {
+  const Clock::time_point now = options_.now();
+  slot->planned.batch.intervals.push_back({stage, slot->stage_begin, now});
+  slot->stage_begin = now;
+}
+
+bool CudaExecutor::MayLaunch(const Slot& slot) const {
+  double ahead = 0;
+  for (const Slot* other : under_way_) {
+    if (other == &slot) break;
+    if (other->state == State::kUploading || other->state == State::kUploaded) {
+      return false;  // launches keep the order of pulls
+    }
+    if (other->state == State::kComputing) ahead += other->estimate_seconds;
+  }
+  return ahead < kLaunchAheadSeconds;
+}
+
+absl::Status CudaExecutor::Launch(Slot* slot) {
+  PlannedBatch& planned = slot->planned;
+  const size_t items = planned.batch.items.size();
+  DropEnded(source_, Stage::kKernel, &planned.batch);
+  if (planned.batch.items.size() < items) {
+    PlanItems(options_.device, source_, &planned);
+    if (!TakeScratch(slot)) {
+      return absl::InternalError("a part of a batch needs more than the whole");
+    }
+  }
+  if (planned.batch.items.empty()) {
+    Remove(slot);
+    return absl::OkStatus();
+  }
+  slot->stage_begin = options_.now();
+  if (planned.problems.empty()) return Download(slot);
+  slot->estimate_seconds = source_->EstimateSeconds(planned.batch);
+  if (slot->extra_control.bytes() > 0) {
+    RETURN_IF_ERROR(port_->FillZero(Queue::kKernel, slot->context.control,
+                                    planned.plan.control_bytes()));
+  }
+  RETURN_IF_ERROR(port_->Launch(planned.plan, slot->context));
+  planned.batch.launches = 1;
+  planned.batch.workspace_bytes = planned.plan.workspace_bytes();
+  for (const WorkItem& item : planned.batch.items) {
+    planned.batch.launched_flops += item.range.flops;
+  }
+  RETURN_IF_ERROR(ReadFlags(slot));
+  slot->state = State::kComputing;
+  return port_->Mark(Queue::kKernel, slot->index);
+}
+
+absl::Status CudaExecutor::ReadFlags(Slot* slot) {
+  auto* host =
+      reinterpret_cast<int32_t*>(options_.host_scratch + slot->flags.offset());
+  const auto* control = static_cast<const std::byte*>(slot->context.control);
+  for (const int64_t offset : slot->planned.plan.repair_flag_offsets()) {
+    RETURN_IF_ERROR(port_->ReadFlag(host++, control + offset));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> CudaExecutor::EndCompute(Slot* slot) {
+  const auto* flags = reinterpret_cast<const int32_t*>(options_.host_scratch +
+                                                       slot->flags.offset());
+  const size_t count = slot->planned.plan.repair_flag_offsets().size();
+  if (!slot->repaired &&
+      std::any_of(flags, flags + count, [](int32_t flag) { return flag; })) {
+    slot->repaired = true;
+    slot->planned.batch.repairs = 1;
+    RETURN_IF_ERROR(port_->Repair(slot->planned.plan, slot->context));
+    RETURN_IF_ERROR(port_->Mark(Queue::kKernel, slot->index));
+    return true;
+  }
+  // The device was with an earlier launch until then.
+  slot->stage_begin = std::max(slot->stage_begin, last_compute_end_);
+  EndStage(slot, Stage::kKernel);
+  last_compute_end_ = slot->stage_begin;
+  DropEnded(source_, Stage::kDownload, &slot->planned.batch);
+  if (slot->planned.batch.items.empty()) {
+    Finish(slot, absl::OkStatus());
+    return true;
+  }
+  RETURN_IF_ERROR(Download(slot));
+  return true;
+}
+
+absl::Status CudaExecutor::Download(Slot* slot) {
+  Batch& batch = slot->planned.batch;
+  for (const WorkItem& item : batch.items) {
+    const ScheduledJob& job = *item.job;
+    std::byte* device = options_.device_memory + job.device_output_offset;
+    for (const CopyRect& rect : OutputCopies(*job.request, item.range)) {
+      RETURN_IF_ERROR(port_->Download(job.output_memory + rect.offset,
+                                      device + rect.offset, rect.pitch,
+                                      rect.width, rect.height));
+      batch.downloaded_bytes += rect.width * rect.height;
+    }
+  }
+  slot->state = State::kDownloading;
+  return port_->Mark(Queue::kDownload, slot->index);
+}
+
+// --- From the queue to the upload ---
+
+bool CudaExecutor::PullOne() {
+  if (free_.empty()) return false;
+  Batch batch;
+  if (pending_.has_value()) {
+    if (under_way_.size() == pending_behind_) return false;
+    batch = *std::move(pending_);
+    pending_.reset();
+  } else if (!backlog_.empty()) {
+    batch = std::move(backlog_.front());
+    backlog_.pop_front();
+  } else {
+    batch = source_->Pull();
+  }
+  if (batch.items.empty()) return false;
+  PlanAndUpload(std::move(batch));
+  return true;
+}
+
+void CudaExecutor::PlanAndUpload(Batch batch) {
+  Slot* slot = free_.back();
+  PlannedBatch& planned = slot->planned;
+  planned.batch = std::move(batch);
+  DropEnded(source_, Stage::kUpload, &planned.batch);
+  PlanItems(options_.device, source_, &planned);
+  if (planned.batch.items.empty()) return;
+  if (!TakeScratch(slot)) return HandleNoScratch(std::move(planned));
+  free_.pop_back();
+  under_way_.push_back(slot);
+  slot->state = State::kUploading;
+  slot->repaired = false;
+  slot->stage_begin = options_.now();
+  if (const absl::Status status = Upload(slot); !status.ok()) {
+    Fail(slot, status);
+  }
+}
+
+bool CudaExecutor::TakeScratch(Slot* slot) {
+  ReleaseScratch(slot);
+  const kernels::AttentionPlan& plan = slot->planned.plan;
+  const int64_t extra_control =
+      plan.control_bytes() > kControlBytes ? plan.control_bytes() : 0;
+  if (!Take(&device_scratch_, plan.workspace_bytes(), &slot->workspace) ||
+      !Take(&device_scratch_, extra_control, &slot->extra_control) ||
+      !Take(&device_scratch_, plan.descriptor_bytes(), &slot->descriptors) ||
+      !Take(&host_scratch_, plan.descriptor_bytes(), &slot->host_descriptors) ||
+      !Take(&host_scratch_, FlagBytes(plan), &slot->flags)) {
+    ReleaseScratch(slot);
+    return false;
+  }
+  std::byte* const control = options_.device_scratch;
+  std::byte* const scratch = control + DevicePort::kNumSlots * kControlBytes;
+  slot->context.workspace = scratch + slot->workspace.offset();
+  slot->context.control = extra_control > 0
+                              ? scratch + slot->extra_control.offset()
+                              : control + slot->index * kControlBytes;
+  slot->context.device_descriptors = scratch + slot->descriptors.offset();
+  slot->context.host_descriptors =
+      options_.host_scratch + slot->host_descriptors.offset();
+  return true;
+}
+
+void CudaExecutor::ReleaseScratch(Slot* slot) {
+  slot->workspace = RangeHold();
+  slot->extra_control = RangeHold();
+  slot->descriptors = RangeHold();
+  slot->host_descriptors = RangeHold();
+  slot->flags = RangeHold();
+}
+
+// With others under way it waits for their memory; else it is cut in two, and
+// an item that is too large alone fails.
+void CudaExecutor::HandleNoScratch(PlannedBatch planned) {
+  Batch& batch = planned.batch;
+  if (!under_way_.empty()) {
+    pending_ = std::move(batch);
+    pending_behind_ = under_way_.size();
+    return;
+  }
+  if (batch.items.size() == 1) {
+    batch.items[0].status = InvalidField(
+        "scratch memory",
+        absl::StrCat(planned.plan.workspace_bytes() +
+                         planned.plan.control_bytes() +
+                         planned.plan.descriptor_bytes(),
+                     " bytes"),
+        absl::StrCat("at most ", device_scratch_.capacity_bytes(), " on the ",
+                     "device and ", host_scratch_.capacity_bytes(),
+                     " on the host"));
+    source_->Finish(std::move(batch));
+    return;
+  }
+  Batch rest = batch;
+  const auto middle = static_cast<int64_t>(batch.items.size() / 2);
+  batch.items.erase(batch.items.begin() + middle, batch.items.end());
+  rest.items.erase(rest.items.begin(), rest.items.begin() + middle);
+  backlog_.push_front(std::move(rest));
+  backlog_.push_front(std::move(batch));
+}
+
+absl::Status CudaExecutor::Upload(Slot* slot) {
+  Batch& batch = slot->planned.batch;
+  for (const WorkItem& item : batch.items) {
+    RETURN_IF_ERROR(UploadItem(item, &batch));
+  }
+  return port_->Mark(Queue::kUpload, slot->index);
+}
+
+absl::Status CudaExecutor::UploadItem(const WorkItem& item, Batch* batch) {
+  const ScheduledJob& job = *item.job;
+  const ValidatedRequest& request = *job.request;
+  std::byte* input = options_.device_memory + job.device_range.offset();
+  for (const CopyRect& rect : InputCopies(request, item.range, item.first)) {
+    RETURN_IF_ERROR(port_->Upload(input + rect.offset,
+                                  job.input_memory + rect.offset, rect.pitch,
+                                  rect.width, rect.height));
+    batch->uploaded_bytes += rect.width * rect.height;
+  }
+  if (!item.first || !job.has_uncovered_rows) return absl::OkStatus();
+  std::byte* output = options_.device_memory + job.device_output_offset;
+  if (request.output_bytes > 0) {
+    RETURN_IF_ERROR(
+        port_->FillZero(Queue::kUpload, output, request.output_bytes));
+  }
+  if (request.lse_bytes == 0) return absl::OkStatus();
+  return port_->FillFloat(
+      reinterpret_cast<float*>(output + request.lse_offset),
+      request.lse_bytes / static_cast<int64_t>(sizeof(float)),
+      -std::numeric_limits<float>::infinity());
+}
+
+// --- Ends ---
+
+void CudaExecutor::Remove(Slot* slot) {
+  ReleaseScratch(slot);
+  slot->planned = PlannedBatch();
+  under_way_.erase(std::find(under_way_.begin(), under_way_.end(), slot));
+  free_.push_back(slot);
+}
+
+void CudaExecutor::Finish(Slot* slot, const absl::Status& status) {
+  Batch batch = std::move(slot->planned.batch);
+  for (WorkItem& item : batch.items) item.status = status;
+  Remove(slot);
+  source_->Finish(std::move(batch));
+}
+
+void CudaExecutor::Fail(Slot* slot, const absl::Status& status) {
+  if (port_->IsSticky(status)) return BreakDown(status);
+  // Nothing may touch the batch's memory any more when it goes back.
+  if (const absl::Status waited = port_->Synchronize(); !waited.ok()) {
+    return BreakDown(waited);
+  }
+  Finish(slot, absl::InternalError(
+                   absl::StrCat("the device refused: ", status.message())));
+}
+
+void CudaExecutor::BreakDown(const absl::Status& status) {
+  broken_ = true;
+  source_->ReportUnhealthy(status);
+  while (!under_way_.empty()) Finish(under_way_.front(), status);
+  if (pending_.has_value()) backlog_.push_front(*std::move(pending_));
+  pending_.reset();
+  for (Batch& batch : backlog_) source_->Finish(std::move(batch));
+  backlog_.clear();
+}
+
+}  // namespace attendant::server

@@ -1,0 +1,123 @@
+// Executes work items on a GPU, three batches under way: while one is computed
+// the next is uploaded and the last is downloaded.
+//
+// One thread moves every batch from stage to stage as the device gets there, so
+// that between stages the jobs that ended meanwhile are left out, and a launch
+// is given to the device only when the one before is (nearly) done: a job that
+// expires behind a busy device costs no launch.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "server/attention_executor.h"
+#include "server/device_port.h"
+#include "server/planned_batch.h"
+#include "server/range_pool.h"
+
+namespace attendant::server {
+
+class CudaExecutor final : public AttentionExecutor {
+ public:
+  // A slot's own control memory; a plan that needs more takes scratch.
+  static constexpr int64_t kControlBytes = int64_t{1} << 20;
+
+  struct Options {
+    kernels::DeviceProperties device;
+    // For workspace, control and descriptors; at least 4 * kControlBytes.
+    std::byte* device_scratch = nullptr;
+    int64_t device_scratch_bytes = 0;
+    // Pinned, for descriptors and flags.
+    std::byte* host_scratch = nullptr;
+    int64_t host_scratch_bytes = 0;
+    // Of the device memory that ScheduledJob::device_range counts from.
+    std::byte* device_memory = nullptr;
+    std::function<Clock::time_point()> now = [] { return Clock::now(); };
+  };
+
+  // `source` and `port` outlive the executor. Without Start nothing runs but by
+  // Step (for tests).
+  CudaExecutor(Options options, WorkSource* source, DevicePort* port);
+  ~CudaExecutor() override;
+
+  // Zeroes control memory. Before the first Step or Start.
+  absl::Status Prepare();
+  // Starts the thread; `on_thread`, if any, runs first on it.
+  void Start(std::function<void()> on_thread = {});
+  void Wake() override;
+  void Stop() override;
+
+  // Moves whatever can be moved; false if nothing could.
+  bool Step();
+  bool busy() const { return !under_way_.empty() || pending_.has_value(); }
+
+ private:
+  enum class State { kUploading, kUploaded, kComputing, kDownloading };
+
+  // A batch under way and all that it holds.
+  struct Slot {
+    int index = 0;
+    State state = State::kUploading;
+    PlannedBatch planned;
+    RangeHold workspace, extra_control, descriptors, host_descriptors, flags;
+    kernels::LaunchContext context;
+    Clock::time_point stage_begin;
+    double estimate_seconds = 0;
+    bool repaired = false;
+  };
+
+  void Run();
+  bool AdvanceAll();
+  absl::StatusOr<bool> Advance(Slot* slot);
+  bool MayLaunch(const Slot& slot) const;
+  absl::Status Launch(Slot* slot);
+  absl::Status ReadFlags(Slot* slot);
+  absl::StatusOr<bool> EndCompute(Slot* slot);
+  absl::Status Download(Slot* slot);
+  void EndStage(Slot* slot, Stage stage);
+
+  bool PullOne();
+  void PlanAndUpload(Batch batch);
+  absl::Status Upload(Slot* slot);
+  absl::Status UploadItem(const WorkItem& item, Batch* batch);
+  // Memory for the slot's plan; false if it is not there now.
+  bool TakeScratch(Slot* slot);
+  void ReleaseScratch(Slot* slot);
+  void HandleNoScratch(PlannedBatch planned);
+
+  void Finish(Slot* slot, const absl::Status& status);
+  void Fail(Slot* slot, const absl::Status& status);
+  void BreakDown(const absl::Status& status);
+  void Remove(Slot* slot);
+
+  const Options options_;
+  WorkSource* const source_;
+  DevicePort* const port_;
+
+  // All but the last group: of the executor's thread (or who calls Step).
+  RangePool device_scratch_;  // behind the slots' control memory
+  RangePool host_scratch_;
+  Slot slots_[DevicePort::kNumSlots];
+  std::deque<Slot*> under_way_;  // the oldest first
+  std::vector<Slot*> free_;
+  std::deque<Batch> backlog_;     // parts of a batch that was too large
+  std::optional<Batch> pending_;  // waits for scratch memory of
+  size_t pending_behind_ = 0;     // so many batches under way
+  Clock::time_point last_compute_end_;
+  bool broken_ = false;
+
+  std::mutex mu_;
+  std::condition_variable woken_;
+  bool work_ = false;     // guarded by mu_
+  bool stopped_ = false;  // guarded by mu_
+  std::thread thread_;
+};
+
+}  // namespace attendant::server

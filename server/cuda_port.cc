@@ -1,0 +1,95 @@
+#include "server/cuda_port.h"
+
+#include <cuda_runtime_api.h>
+
+#include <utility>
+
+#include "kernels/base/status_macros.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/fill.h"
+
+namespace attendant::server {
+
+using kernels::cuda::Event;
+using kernels::cuda::Stream;
+
+absl::StatusOr<std::unique_ptr<CudaPort>> CudaPort::Create() {
+  std::unique_ptr<CudaPort> port(new CudaPort);
+  for (int queue = 0; queue < kNumQueues; ++queue) {
+    ASSIGN_OR_RETURN(port->streams_[queue], Stream::Create());
+    for (Event& mark : port->marks_[queue]) {
+      ASSIGN_OR_RETURN(mark, Event::Create(Event::Kind::kOrder));
+    }
+  }
+  return port;
+}
+
+absl::Status CudaPort::Upload(void* device, const void* host, int64_t pitch,
+                              int64_t width, int64_t height) {
+  RETURN_IF_CUDA_ERROR(cudaMemcpy2DAsync(
+      device, static_cast<size_t>(pitch), host, static_cast<size_t>(pitch),
+      static_cast<size_t>(width), static_cast<size_t>(height),
+      cudaMemcpyHostToDevice, stream(Queue::kUpload)));
+  return absl::OkStatus();
+}
+
+absl::Status CudaPort::Download(void* host, const void* device, int64_t pitch,
+                                int64_t width, int64_t height) {
+  RETURN_IF_CUDA_ERROR(cudaMemcpy2DAsync(
+      host, static_cast<size_t>(pitch), device, static_cast<size_t>(pitch),
+      static_cast<size_t>(width), static_cast<size_t>(height),
+      cudaMemcpyDeviceToHost, stream(Queue::kDownload)));
+  return absl::OkStatus();
+}
+
+absl::Status CudaPort::FillZero(Queue queue, void* device, int64_t bytes) {
+  return kernels::cuda::FillZero(device, bytes, stream(queue));
+}
+
+absl::Status CudaPort::FillFloat(float* device, int64_t count, float value) {
+  return kernels::cuda::FillFloat(device, count, value, stream(Queue::kUpload));
+}
+
+absl::Status CudaPort::Launch(const kernels::AttentionPlan& plan,
+                              kernels::LaunchContext context) {
+  context.stream = stream(Queue::kKernel);
+  RETURN_IF_ERROR(plan.Launch(context));
+  return LastError("attention launch");
+}
+
+absl::Status CudaPort::Repair(const kernels::AttentionPlan& plan,
+                              kernels::LaunchContext context) {
+  context.stream = stream(Queue::kKernel);
+  RETURN_IF_ERROR(plan.Repair(context));
+  return LastError("attention repair");
+}
+
+absl::Status CudaPort::ReadFlag(int32_t* host, const void* device) {
+  RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(host, device, sizeof(int32_t),
+                                       cudaMemcpyDeviceToHost,
+                                       stream(Queue::kKernel)));
+  return absl::OkStatus();
+}
+
+absl::Status CudaPort::Mark(Queue queue, int slot) {
+  return marks_[static_cast<int>(queue)][slot].Record(stream(queue));
+}
+
+absl::StatusOr<bool> CudaPort::IsReached(Queue queue, int slot) {
+  return marks_[static_cast<int>(queue)][slot].IsDone();
+}
+
+absl::Status CudaPort::Synchronize() {
+  for (const Stream& stream : streams_) RETURN_IF_ERROR(stream.Synchronize());
+  return absl::OkStatus();
+}
+
+bool CudaPort::IsSticky(const absl::Status& status) const {
+  return kernels::cuda::IsSticky(status);
+}
+
+absl::Status CudaPort::LastError(const char* what) {
+  return kernels::cuda::CudaStatus(cudaGetLastError(), what);
+}
+
+}  // namespace attendant::server

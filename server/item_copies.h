@@ -1,0 +1,35 @@
+// Which bytes of a request's blocks one work item needs on the device.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "server/problem_validator.h"
+#include "server/work_item.h"
+
+namespace attendant::server {
+
+// `height` runs of `width` bytes, `pitch` apart, the first at `offset` of the
+// block. A block has the same layout on the host and on the device.
+struct CopyRect {
+  int64_t offset = 0;
+  int64_t pitch = 0;
+  int64_t width = 0;
+  int64_t height = 1;
+};
+
+// Bytes in all runs.
+int64_t TotalBytes(const std::vector<CopyRect>& rects);
+
+// Parts of the input block. A whole request is one run. Of a cut request: the
+// item's part of q, k and v; what several items read (a mask, a tensor that is
+// repeated over batch or heads) comes with the `first` item alone.
+std::vector<CopyRect> InputCopies(const ValidatedRequest& request,
+                                  const ItemRange& range, bool first);
+
+// Parts of the output block: the item's O and LSE, all stored rows. Items of a
+// request cover O and LSE together and nothing else.
+std::vector<CopyRect> OutputCopies(const ValidatedRequest& request,
+                                   const ItemRange& range);
+
+}  // namespace attendant::server
