@@ -120,6 +120,7 @@ Bounds BoundsOf(const v1::Bounds& from) {
   to.max_request_id_chars = from.max_request_id_chars();
   to.region_alignment_bytes = from.region_alignment_bytes();
   to.default_deadline_ms = from.default_deadline_ms();
+  to.max_header_bytes = from.max_header_bytes();
   return to;
 }
 

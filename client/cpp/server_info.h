@@ -35,6 +35,7 @@ struct Bounds {
   int64_t max_request_id_chars = 0;
   int64_t region_alignment_bytes = 0;
   int64_t default_deadline_ms = 0;
+  int64_t max_header_bytes = 0;
 };
 
 // One row of the table that says which kernel runs what.

@@ -1,0 +1,39 @@
+"""Client of Attendant: exact attention over gRPC.
+
+import attendant
+
+with attendant.Client("localhost:50051") as client:
+    result = client.attend(q, k, v, causal=True, timeout=10)
+    print(result.out.shape, result.served_by.kernel)
+"""
+
+from attendant.aio import AsyncClient
+from attendant.client import Client
+from attendant.errors import AttendantError
+from attendant.merge import apply_sinks, merge_partials
+from attendant.request import AttendOptions
+from attendant.results import (
+    AttendResult,
+    Capability,
+    Device,
+    ServedBy,
+    ServerInfo,
+    StageTimes,
+)
+from attendant.retry import RetryPolicy
+
+__all__ = [
+    "AsyncClient",
+    "AttendOptions",
+    "AttendResult",
+    "AttendantError",
+    "Capability",
+    "Client",
+    "Device",
+    "RetryPolicy",
+    "ServedBy",
+    "ServerInfo",
+    "StageTimes",
+    "apply_sinks",
+    "merge_partials",
+]

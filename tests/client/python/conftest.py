@@ -1,0 +1,55 @@
+"""Servers that the Python client's tests talk to."""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from fake_server import FakeServer
+
+READY = re.compile(r" ready: grpc=([^ ,]+)")
+
+
+@pytest.fixture(scope="session")
+def target():
+    """A running attendant-server (ATTENDANT_SERVER names the binary)."""
+    binary = os.environ.get("ATTENDANT_SERVER", "")
+    if not os.path.exists(binary):
+        pytest.skip(f"no attendant-server at ATTENDANT_SERVER={binary!r}")
+    with subprocess.Popen(
+        [
+            binary,
+            "--listen=127.0.0.1:0",
+            "--http=",
+            "--backend=auto",
+            "--host_pool_bytes=256M",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        seen = []
+        for line in process.stdout:
+            seen.append(line)
+            found = READY.search(line)
+            if found:
+                break
+        else:
+            pytest.fail("the server ended: " + "".join(seen))
+        yield found[1]
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+@pytest.fixture
+def fake():
+    """Starts fake servers: fake(answer, port=0) -> FakeServer."""
+    servers = []
+
+    def start(answer, port=0):
+        servers.append(FakeServer(answer, port))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
