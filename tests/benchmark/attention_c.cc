@@ -9,16 +9,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/base/status_macros.h"
-#if __has_include("kernels/cpu/thread_pool.h")
 #include "kernels/cpu/thread_pool.h"
-#else
-namespace attendant::kernels::cpu {
-class ThreadPool {
- public:
-  explicit ThreadPool(int) {}
-};
-}  // namespace attendant::kernels::cpu
-#endif
 #ifdef ATTENDANT_WITH_CUDA
 #include <cuda_runtime_api.h>
 #endif

@@ -5,17 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/reference/oracle.h"
-#if __has_include("kernels/cpu/thread_pool.h")
 #include "kernels/cpu/thread_pool.h"
-#else
-namespace attendant::kernels::cpu {
-class ThreadPool {
- public:
-  explicit ThreadPool(int) {}
-};
-}  // namespace attendant::kernels::cpu
-#endif
+#include "kernels/reference/oracle.h"
 #ifdef ATTENDANT_WITH_CUDA
 #include <cuda_runtime_api.h>
 #endif
