@@ -77,6 +77,7 @@ struct DecodeParams {
   float* partials;            // see PartialSlot
   uint32_t* strand_counters;  // zero before and after
   int32_t* repair_flag;
+  uint32_t scrub_exponent;  // see PrefillParams
 };
 
 }  // namespace attendant::kernels::sm90

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/sm90/decode_launchers.h"
+#include "kernels/sm90/repair.h"
 #include "kernels/sm90/tensor_map.h"
 
 namespace attendant::kernels::sm90 {
@@ -220,7 +221,7 @@ absl::Status DecodePlan::LaunchGroup(const DecodeGroup& group,
 }
 
 absl::Status DecodePlan::Launch(const LaunchContext& context,
-                                int32_t* repair_flag) const {
+                                int32_t* repair_flag, bool scrubs) const {
   const auto stream = static_cast<cudaStream_t>(context.stream);
   DecodeParams params = {};
   params.repair_flag = repair_flag;
@@ -253,6 +254,7 @@ absl::Status DecodePlan::Launch(const LaunchContext& context,
       params.global_sequences =
           At<DecodeSequence>(context.device_descriptors, sequences);
     }
+    params.scrub_exponent = scrubs ? ExponentBits(group.dtype) : 0;
     RETURN_IF_ERROR(LaunchGroup(group, params, stream));
     workspace += AlignUp(group.num_slots * group.slot_bytes());
     counters += group.num_strands * static_cast<int64_t>(sizeof(uint32_t));

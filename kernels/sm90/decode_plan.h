@@ -61,7 +61,9 @@ class DecodePlan {
 
   // `context` is the decode part's own: its pointers start at its share.
   // `repair_flag`: device memory, set to 1 if O holds what is not finite.
-  absl::Status Launch(const LaunchContext& context, int32_t* repair_flag) const;
+  // `scrubs`: the repair's launch, see repair.h.
+  absl::Status Launch(const LaunchContext& context, int32_t* repair_flag,
+                      bool scrubs) const;
 
  private:
   // Byte offsets in the descriptors; meaningful if descriptor_bytes_ > 0.

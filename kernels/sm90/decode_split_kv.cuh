@@ -28,6 +28,7 @@
 #include "kernels/sm90/ptx/mbarrier.cuh"
 #include "kernels/sm90/ptx/tma.cuh"
 #include "kernels/sm90/ptx/wgmma.cuh"
+#include "kernels/sm90/scrub.cuh"
 #include "kernels/sm90/softmax.cuh"
 
 namespace attendant::kernels::sm90 {
@@ -40,6 +41,7 @@ struct alignas(1024) DecodeStorage {
   alignas(1024) uint8_t v[Shape::kStages][kTileBytes];
   uint64_t k_full[Shape::kStages], k_empty[Shape::kStages];
   uint64_t v_full[Shape::kStages], v_empty[Shape::kStages];
+  uint64_t v_arrived[Shape::kStages];  // repair only, see prefill.cuh
   uint32_t is_last_arriver;
 };
 
@@ -75,14 +77,16 @@ __device__ __forceinline__ void LoadTile(uint8_t* tile, uint64_t* full,
 
 template <typename Shape>
 __device__ __forceinline__ void ProduceItem(const DecodeItem& item,
-                                            bool maps_are_global,
+                                            const DecodeParams& params,
                                             DecodeStorage<Shape>& storage) {
-  if (maps_are_global) {
+  if (params.global_maps != nullptr) {
     ptx::fence_tensormap_acquire(item.maps + kDecodeMapK);
     ptx::fence_tensormap_acquire(item.maps + kDecodeMapV);
   }
   const DecodeProblem& problem = *item.problem;
   const int kv_begin = item.sequence->kv_begin;
+  uint64_t* v_full =
+      params.scrub_exponent == 0 ? storage.v_full : storage.v_arrived;
   DecodeRing<Shape::kStages> ring;
   for (int key = item.key_begin(); key < item.key_end();
        key += Shape::kTileKv) {
@@ -91,11 +95,31 @@ __device__ __forceinline__ void ProduceItem(const DecodeItem& item,
                     item.maps + kDecodeMapK, kv_begin + key,
                     item.kv_head * problem.k.head,
                     item.batch * problem.k.batch);
-    LoadTile<Shape>(storage.v[ring.stage], &storage.v_full[ring.stage],
+    LoadTile<Shape>(storage.v[ring.stage], &v_full[ring.stage],
                     &storage.v_empty[ring.stage], ring.phase,
                     item.maps + kDecodeMapV, kv_begin + key,
                     item.kv_head * problem.v.head,
                     item.batch * problem.v.batch);
+    ring.Advance();
+  }
+}
+
+template <typename Shape>
+__device__ __forceinline__ void ScrubItem(const DecodeItem& item,
+                                          uint32_t exponent, int thread,
+                                          DecodeStorage<Shape>& storage) {
+  DecodeRing<Shape::kStages> ring;
+  for (int key = item.key_begin(); key < item.key_end();
+       key += Shape::kTileKv) {
+    ptx::mbarrier_wait(ptx::smem_address(&storage.v_arrived[ring.stage]),
+                       ring.phase);
+    ScrubTile(storage.v[ring.stage], DecodeStorage<Shape>::kTileBytes, exponent,
+              thread);
+    ptx::fence_proxy_async();
+    ptx::named_barrier_sync(kScrubbersBarrier, kScrubThreads);
+    if (thread == 0) {
+      ptx::mbarrier_arrive(ptx::smem_address(&storage.v_full[ring.stage]));
+    }
     ring.Advance();
   }
 }
@@ -477,6 +501,7 @@ __device__ __forceinline__ void InitDecodeBarriers(
   for (int i = 0; i < Shape::kStages; ++i) {
     ptx::mbarrier_init(ptx::smem_address(&storage.k_full[i]), 1);
     ptx::mbarrier_init(ptx::smem_address(&storage.v_full[i]), 1);
+    ptx::mbarrier_init(ptx::smem_address(&storage.v_arrived[i]), 1);
     ptx::mbarrier_init(ptx::smem_address(&storage.k_empty[i]),
                        4 * Shape::kWarpgroups);
     ptx::mbarrier_init(ptx::smem_address(&storage.v_empty[i]),
@@ -499,8 +524,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   if (warpgroup == Shape::kWarpgroups) {
     ptx::setmaxnreg_dec<Shape::kProducerRegisters>();
-    if (threadIdx.x == 128 * Shape::kWarpgroups) {
-      ProduceItem<Shape>(item, params.global_maps != nullptr, storage);
+    const int thread = threadIdx.x - 128 * Shape::kWarpgroups;
+    if (thread == 0) {
+      ProduceItem<Shape>(item, params, storage);
+    } else if (thread >= 32 && params.scrub_exponent != 0) {
+      ScrubItem<Shape>(item, params.scrub_exponent, thread - 32, storage);
     }
   } else {
     ptx::setmaxnreg_inc<Shape::kConsumerRegisters>();

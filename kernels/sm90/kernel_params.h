@@ -74,6 +74,9 @@ struct PrefillParams {
   int32_t num_tiles;
   LaunchCounters* counters;
   int32_t* repair_flag;
+  // 0 in a first launch; in the repair's, the exponent bits of the type: values
+  // of V that are not finite are read as 0 (see repair.h).
+  uint32_t scrub_exponent;
 };
 
 }  // namespace attendant::kernels::sm90

@@ -17,6 +17,9 @@
 //      tile_empty  1 a consumer warp (tile stored)          producer waits
 //      q/k/v_full  1 arrival + bytes                        consumers wait
 //      q/k/v_empty 1 a consumer warp (products done)        producer waits
+//    In a repair launch V's copies complete on v_arrived, warps of the producer
+//    warpgroup scrub the tile and arrive on v_full; they read tiles as
+//    consumers do.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +31,7 @@
 #include "kernels/sm90/ptx/register.cuh"
 #include "kernels/sm90/ptx/tma.cuh"
 #include "kernels/sm90/ptx/wgmma.cuh"
+#include "kernels/sm90/scrub.cuh"
 #include "kernels/sm90/softmax.cuh"
 #include "kernels/sm90/tile_info.cuh"
 
@@ -51,6 +55,7 @@ struct alignas(1024) SharedStorage {
   uint64_t q_full[Shape::kQStages], q_empty[Shape::kQStages];
   uint64_t k_full[Shape::kKvStages], k_empty[Shape::kKvStages];
   uint64_t v_full[Shape::kKvStages], v_empty[Shape::kKvStages];
+  uint64_t v_arrived[Shape::kKvStages];  // repair only
 };
 
 // A place in a ring of kStages: stage and phase parity.
@@ -174,7 +179,9 @@ class Producer {
     };
     const auto load_v = [&](int block) {
       Load<Shape::kHeadDimV, Shape::kTileKv>(
-          maps + kMapV, Address(storage_.v), Address(storage_.v_full),
+          maps + kMapV, Address(storage_.v),
+          Address(params_.scrub_exponent == 0 ? storage_.v_full
+                                              : storage_.v_arrived),
           Address(storage_.v_empty), v_, sequence.kv_begin,
           block * Shape::kTileKv, kv_head * problem.v.head,
           place.batch * problem.v.batch, ptx::kEvictLast);
@@ -224,6 +231,39 @@ class Producer {
   RingPlace<Shape::kQStages> q_;
   RingPlace<Shape::kKvStages> k_, v_;
 };
+
+// ---- Scrubbers of a repair launch: warps 1 to 3 of the producer warpgroup ---
+
+template <typename Shape>
+__device__ __forceinline__ void ScrubTiles(uint32_t exponent,
+                                           SharedStorage<Shape>& storage) {
+  const int thread = threadIdx.x - 32;
+  RingPlace<kTileSlots> slot;
+  RingPlace<Shape::kKvStages> v;
+  while (true) {
+    ptx::mbarrier_wait(At(ptx::smem_address(storage.tile_full), slot),
+                       slot.phase);
+    const TileInfo& info = storage.tiles[slot.stage];
+    if (!info.is_valid) return;
+    const int blocks = info.block_end - info.block_begin;
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      ptx::mbarrier_arrive(At(ptx::smem_address(storage.tile_empty), slot));
+    }
+    slot.Advance();
+    for (int i = 0; i < blocks; ++i) {
+      ptx::mbarrier_wait(At(ptx::smem_address(storage.v_arrived), v), v.phase);
+      ScrubTile(storage.v[v.stage], SharedStorage<Shape>::kVBytes, exponent,
+                thread);
+      ptx::fence_proxy_async();
+      ptx::named_barrier_sync(kScrubbersBarrier, kScrubThreads);
+      if (thread == 0) {
+        ptx::mbarrier_arrive(At(ptx::smem_address(storage.v_full), v));
+      }
+      v.Advance();
+    }
+  }
+}
 
 // ---- Consumer ---------------------------------------------------------------
 
@@ -479,7 +519,8 @@ class Consumer {
 // ---- Kernel -----------------------------------------------------------------
 
 template <typename Shape>
-__device__ __forceinline__ void InitBarriers(SharedStorage<Shape>& storage) {
+__device__ __forceinline__ void InitBarriers(SharedStorage<Shape>& storage,
+                                             bool scrubs) {
   constexpr int kConsumerWarps = 4 * Shape::kWarpgroups;
   const auto init = [](uint64_t* barriers, int count, int arrivals) {
     for (int i = 0; i < count; ++i) {
@@ -487,13 +528,15 @@ __device__ __forceinline__ void InitBarriers(SharedStorage<Shape>& storage) {
     }
   };
   init(storage.tile_full, kTileSlots, 1);
-  init(storage.tile_empty, kTileSlots, kConsumerWarps);
+  init(storage.tile_empty, kTileSlots,
+       kConsumerWarps + (scrubs ? kScrubWarps : 0));
   init(storage.q_full, Shape::kQStages, 1);
   init(storage.q_empty, Shape::kQStages, kConsumerWarps);
   init(storage.k_full, Shape::kKvStages, 1);
   init(storage.k_empty, Shape::kKvStages, kConsumerWarps);
   init(storage.v_full, Shape::kKvStages, 1);
   init(storage.v_empty, Shape::kKvStages, kConsumerWarps);
+  init(storage.v_arrived, Shape::kKvStages, 1);
   ptx::fence_mbarrier_init();
 }
 
@@ -504,12 +547,18 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   static_assert(sizeof(Storage) <= kSharedMemoryPerBlock);
   extern __shared__ __align__(1024) uint8_t smem[];
   Storage& storage = *reinterpret_cast<Storage*>(smem);
-  if (threadIdx.x == 0) InitBarriers<Shape>(storage);
+  if (threadIdx.x == 0) {
+    InitBarriers<Shape>(storage, params.scrub_exponent != 0);
+  }
   __syncthreads();
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   if (warpgroup == 0) {
     ptx::setmaxnreg_dec<Shape::kProducerRegisters>();
-    if (threadIdx.x < 32) Producer<Shape>(params, storage).Run();
+    if (threadIdx.x < 32) {
+      Producer<Shape>(params, storage).Run();
+    } else if (params.scrub_exponent != 0) {
+      ScrubTiles<Shape>(params.scrub_exponent, storage);
+    }
   } else {
     ptx::setmaxnreg_inc<Shape::kConsumerRegisters>();
     Consumer<Shape, Element, kScoreMod>(params, storage, warpgroup - 1).Run();

@@ -1,192 +1,149 @@
-// One block per (sequence, head) and share of rows. Slow and simple: it runs
-// only when a launch left a value that is not finite.
-#include "kernels/sm90/ptx/math.cuh"
+// One block per (sequence, KV head) and share of rows, a thread a column of V.
+// A row's visible keys [begin, end) move right only as the row grows, so each
+// thread walks its column once, counting what enters and what leaves.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include "kernels/sm90/repair.h"
-#include "kernels/sm90/tile_info.cuh"
 
 namespace attendant::kernels::sm90 {
 namespace {
 
-constexpr int kThreads = 256;  // keys of a step, and at least the columns of V
-constexpr int kRowShares = 32;
+constexpr int kThreads = 256;  // at least the columns of V
+constexpr int kRowsPerShare = 4096;
 
-template <typename Element>
-__device__ float Load(const InputTensor& tensor, int64_t batch, int64_t row,
-                      int64_t head, int64_t column) {
-  const int64_t index = batch * tensor.batch_stride + row * tensor.row_stride +
-                        head * tensor.head_stride + column;
-  return static_cast<float>(static_cast<const Element*>(tensor.data)[index]);
-}
+// Values that are not finite among a row's visible keys, in one column.
+struct SeenCounts {
+  int nan = 0;
+  int positive = 0;
+  int negative = 0;
 
-struct RowPlace {
-  const SequenceRecord* sequence;
-  int batch, head, row;
+  __device__ void Add(float value, int count) {
+    if (isfinite(value)) return;
+    (isnan(value) ? nan : value > 0 ? positive : negative) += count;
+  }
+  __device__ bool any() const { return nan + positive + negative != 0; }
+  __device__ float Sum() const {
+    if (nan > 0 || (positive > 0 && negative > 0)) return NAN;
+    return positive > 0 ? INFINITY : -INFINITY;
+  }
 };
 
 template <typename Element>
-class RowRepair {
+class ColumnRestorer {
  public:
-  __device__ RowRepair(const RepairParams& params, const RowPlace& place)
-      : params_(params), place_(place), sequence_(*place.sequence) {
-    const ProblemRecord& problem = params.problem;
-    out_ = place.batch * problem.out_batch_stride +
-           (int64_t{sequence_.q_begin} + place.row) * problem.out_row_stride +
-           place.head * problem.out_head_stride;
-  }
+  __device__ ColumnRestorer(const RestoreParams& params,
+                            const SequenceRecord& sequence, int batch,
+                            int kv_head)
+      : params_(params),
+        sequence_(sequence),
+        batch_(batch),
+        kv_head_(kv_head),
+        v_(static_cast<const Element*>(params.v.data) +
+           batch * params.v.batch_stride + kv_head * params.v.head_stride +
+           threadIdx.x) {}
 
-  // Same for all threads.
-  __device__ bool IsDamaged() const {
-    const int column = threadIdx.x;
-    bool damaged = false;
-    if (column < params_.problem.head_dim_v) {
-      damaged = !isfinite(
-          params_.problem.out_is_fp32
-              ? static_cast<float*>(params_.problem.out)[out_ + column]
-              : static_cast<float>(
-                    static_cast<Element*>(params_.problem.out)[out_ + column]));
+  __device__ void Run(int row_begin, int row_end) const {
+    SeenCounts seen;
+    int begin = Begin(row_begin);
+    int end = begin;
+    for (int row = row_begin; row < row_end; ++row) {
+      for (; end < End(row); ++end) seen.Add(Value(end), 1);
+      for (; begin < min(end, Begin(row)); ++begin) seen.Add(Value(begin), -1);
+      if (begin == end) begin = end = max(end, Begin(row));
+      for (; end < End(row); ++end) seen.Add(Value(end), 1);
+      if (seen.any()) AddToRow(row, seen.Sum());
     }
-    return __syncthreads_or(damaged);
-  }
-
-  __device__ void Run() const {
-    __shared__ float p[kThreads];
-    const int begin = max(0, place_.row + sequence_.low_offset);
-    const int end = min(sequence_.len_kv, place_.row + sequence_.high_offset);
-    float maximum = -INFINITY;
-    for (int j = begin + threadIdx.x; j < end; j += kThreads) {
-      maximum = fmaxf(maximum, Logit(j));
-    }
-    p[threadIdx.x] = maximum;
-    __syncthreads();
-    for (int i = 0; i < kThreads; ++i) maximum = fmaxf(maximum, p[i]);
-    float sum = 0.0f;
-    float o = 0.0f;
-    for (int first = begin; first < end; first += kThreads) {
-      __syncthreads();
-      const int key = first + static_cast<int>(threadIdx.x);
-      p[threadIdx.x] =
-          key < end && maximum != -INFINITY ? exp2f(Logit(key) - maximum) : 0.f;
-      __syncthreads();
-      for (int i = 0; i < min(kThreads, end - first); ++i) {
-        sum += p[i];
-        if (static_cast<int>(threadIdx.x) < params_.problem.head_dim_v) {
-          o += p[i] * V(first + i);
-        }
-      }
-    }
-    Store(sum == 0.0f ? 0.0f : o / (sum + Sink(maximum)));
   }
 
  private:
-  __device__ int KvHead() const {
-    return place_.head / params_.problem.group_size;
+  __device__ int Begin(int row) const {
+    return max(0, row + sequence_.low_offset);
+  }
+  __device__ int End(int row) const {
+    return min(sequence_.len_kv, row + sequence_.high_offset);
+  }
+  __device__ float Value(int key) const {
+    return static_cast<float>(
+        v_[(int64_t{sequence_.kv_begin} + key) * params_.v.row_stride]);
   }
 
-  // In log2 units.
-  __device__ float Logit(int key) const {
-    float dot = 0.0f;
-    for (int d = 0; d < params_.head_dim; ++d) {
-      dot += Load<Element>(params_.q, place_.batch,
-                           int64_t{sequence_.q_begin} + place_.row, place_.head,
-                           d) *
-             Load<Element>(params_.k, place_.batch,
-                           int64_t{sequence_.kv_begin} + key, KvHead(), d);
-    }
-    float s = dot * params_.softmax_scale;
+  __device__ void AddToRow(int row, float value) const {
     const ProblemRecord& problem = params_.problem;
-    if (problem.softcap > 0) s = problem.softcap * tanhf(s / problem.softcap);
-    if (problem.slopes != nullptr) {
-      const float slope =
-          problem
-              .slopes[place_.batch * problem.slopes_batch_stride + place_.head];
-      s -= slope * fabsf(static_cast<float>(place_.row +
-                                            sequence_.diagonal_shift - key));
-    }
-    return s * kLog2E;
-  }
-
-  __device__ float V(int key) const {
-    return Load<Element>(params_.v, place_.batch,
-                         int64_t{sequence_.kv_begin} + key, KvHead(),
-                         threadIdx.x);
-  }
-
-  __device__ float Sink(float maximum) const {
-    if (params_.problem.sinks == nullptr) return 0.0f;
-    return exp2f(params_.problem.sinks[place_.head] * kLog2E - maximum);
-  }
-
-  __device__ void Store(float value) const {
-    const int column = threadIdx.x;
-    if (column >= params_.problem.head_dim_v) return;
-    if (params_.problem.out_is_fp32) {
-      static_cast<float*>(params_.problem.out)[out_ + column] = value;
-    } else {
-      static_cast<Element*>(params_.problem.out)[out_ + column] =
-          static_cast<Element>(value);
+    for (int i = 0; i < problem.group_size; ++i) {
+      const int64_t out =
+          batch_ * problem.out_batch_stride +
+          (int64_t{sequence_.q_begin} + row) * problem.out_row_stride +
+          (int64_t{kv_head_} * problem.group_size + i) *
+              problem.out_head_stride +
+          threadIdx.x;
+      if (problem.out_is_fp32) {
+        static_cast<float*>(problem.out)[out] += value;
+      } else {
+        Element& element = static_cast<Element*>(problem.out)[out];
+        element = static_cast<Element>(static_cast<float>(element) + value);
+      }
     }
   }
 
-  const RepairParams& params_;
-  const RowPlace& place_;
+  const RestoreParams& params_;
   const SequenceRecord& sequence_;
-  int64_t out_;
+  const int batch_, kv_head_;
+  const Element* v_;
 };
 
 template <typename Element>
 __global__ void __launch_bounds__(kThreads)
-    RepairKernel(const __grid_constant__ RepairParams params) {
-  const int units = params.batch_count * params.num_heads;
-  for (int64_t unit = blockIdx.x; unit < int64_t{params.num_sequences} * units;
+    RestoreKernel(const __grid_constant__ RestoreParams params) {
+  if (threadIdx.x >= params.problem.head_dim_v) return;
+  const int64_t strands = int64_t{params.batch_count} * params.num_kv_heads;
+  for (int64_t unit = blockIdx.x; unit < params.num_sequences * strands;
        unit += gridDim.x) {
-    const SequenceRecord& sequence = params.sequences[unit / units];
+    const SequenceRecord& sequence = params.sequences[unit / strands];
     if (sequence.problem != params.problem_index) continue;
-    const int head = static_cast<int>(unit % units);
-    for (int row = blockIdx.y; row < sequence.len_q; row += gridDim.y) {
-      const RowPlace place{&sequence,
-                           sequence.batch_begin + head / params.num_heads,
-                           head % params.num_heads, row};
-      const RowRepair<Element> repair(params, place);
-      if (repair.IsDamaged()) repair.Run();
+    const int strand = static_cast<int>(unit % strands);
+    const ColumnRestorer<Element> restorer(
+        params, sequence, sequence.batch_begin + strand / params.num_kv_heads,
+        strand % params.num_kv_heads);
+    for (int row = blockIdx.y * kRowsPerShare; row < sequence.len_q;
+         row += gridDim.y * kRowsPerShare) {
+      restorer.Run(row, min(sequence.len_q, row + kRowsPerShare));
     }
   }
 }
 
 }  // namespace
 
-RepairParams RepairParamsOf(const AttentionProblem& problem,
-                            const ProblemRecord& record,
-                            const SequenceRecord* device_sequences,
-                            int32_t num_sequences, int32_t problem_index) {
-  RepairParams params = {};
+RestoreParams RestoreParamsOf(const AttentionProblem& problem,
+                              const ProblemRecord& record,
+                              const SequenceRecord* device_sequences,
+                              int32_t num_sequences, int32_t problem_index) {
+  RestoreParams params = {};
   params.problem = record;
-  params.q = problem.q;
-  params.k = problem.k;
   params.v = problem.v;
   params.sequences = device_sequences;
   params.num_sequences = num_sequences;
   params.problem_index = problem_index;
-  params.num_heads = static_cast<int32_t>(problem.num_q_heads);
+  params.num_kv_heads = static_cast<int32_t>(problem.num_kv_heads);
   params.batch_count =
       static_cast<int32_t>(problem.sequences.size() == 1 ? problem.batch : 1);
-  params.head_dim = static_cast<int32_t>(problem.head_dim);
-  params.softmax_scale = problem.softmax_scale;
   params.is_bf16 = problem.dtype == DataType::kBFloat16;
   return params;
 }
 
-cudaError_t LaunchRepair(const RepairParams& params, cudaStream_t stream) {
-  constexpr unsigned kMostBlocks = 1 << 20;
+cudaError_t LaunchRestore(const RestoreParams& params, cudaStream_t stream) {
+  constexpr int64_t kMostBlocks = 1 << 20;
+  constexpr unsigned kRowShares = 16;
   const int64_t units =
-      int64_t{params.num_sequences} * params.batch_count * params.num_heads;
+      int64_t{params.num_sequences} * params.batch_count * params.num_kv_heads;
   if (units == 0) return cudaSuccess;
   const dim3 grid(
       static_cast<unsigned>(units < kMostBlocks ? units : kMostBlocks),
       kRowShares);
   if (params.is_bf16) {
-    RepairKernel<__nv_bfloat16><<<grid, kThreads, 0, stream>>>(params);
+    RestoreKernel<__nv_bfloat16><<<grid, kThreads, 0, stream>>>(params);
   } else {
-    RepairKernel<__half><<<grid, kThreads, 0, stream>>>(params);
+    RestoreKernel<__half><<<grid, kThreads, 0, stream>>>(params);
   }
   return cudaGetLastError();
 }

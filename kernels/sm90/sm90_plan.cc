@@ -232,12 +232,13 @@ absl::StatusOr<PrefillParams> Sm90Plan::ParamsOf(
   return params;
 }
 
-absl::Status Sm90Plan::Launch(const LaunchContext& context) const {
-  RETURN_IF_ERROR(UploadDescriptors(context, /*for_repair=*/false));
+absl::Status Sm90Plan::LaunchAll(const LaunchContext& context,
+                                 bool scrubs) const {
   for (size_t i = 0; i < groups_.size(); ++i) {
     const Group& group = groups_[i];
     if (group.num_tiles == 0) continue;
-    ASSIGN_OR_RETURN(const PrefillParams params, ParamsOf(i, context));
+    ASSIGN_OR_RETURN(PrefillParams params, ParamsOf(i, context));
+    params.scrub_exponent = scrubs ? ExponentBits(group.key.dtype) : 0;
     const Launchers& launchers =
         kLaunchers[static_cast<int>(group.key.tile_class)];
     const PrefillLauncher launch = group.key.dtype == DataType::kBFloat16
@@ -247,23 +248,29 @@ absl::Status Sm90Plan::Launch(const LaunchContext& context) const {
                                 std::min(num_sms_, group.num_tiles),
                                 static_cast<cudaStream_t>(context.stream)));
   }
-  return decode_.Launch(DecodeContext(context),
-                        At<int32_t>(context.control, 0));
+  return decode_.Launch(DecodeContext(context), At<int32_t>(context.control, 0),
+                        scrubs);
+}
+
+absl::Status Sm90Plan::Launch(const LaunchContext& context) const {
+  RETURN_IF_ERROR(UploadDescriptors(context, /*for_repair=*/false));
+  return LaunchAll(context, /*scrubs=*/false);
 }
 
 absl::Status Sm90Plan::Repair(const LaunchContext& context) const {
   RETURN_IF_ERROR(UploadDescriptors(context, /*for_repair=*/true));
+  RETURN_IF_ERROR(LaunchAll(context, /*scrubs=*/true));
   const auto stream = static_cast<cudaStream_t>(context.stream);
   for (const Group& group : groups_) {
+    if (group.sequences.empty()) continue;
     for (size_t i = 0; i < group.problems.size(); ++i) {
-      if (group.sequences.empty()) continue;
-      const RepairParams params =
-          RepairParamsOf(*group.problems[i], RecordIn(group, i, context),
-                         At<SequenceRecord>(context.device_descriptors,
-                                            group.sequences_offset),
-                         static_cast<int32_t>(group.sequences.size()),
-                         static_cast<int32_t>(i));
-      RETURN_IF_CUDA_ERROR(LaunchRepair(params, stream));
+      const RestoreParams params =
+          RestoreParamsOf(*group.problems[i], RecordIn(group, i, context),
+                          At<SequenceRecord>(context.device_descriptors,
+                                             group.sequences_offset),
+                          static_cast<int32_t>(group.sequences.size()),
+                          static_cast<int32_t>(i));
+      RETURN_IF_CUDA_ERROR(LaunchRestore(params, stream));
     }
   }
   RETURN_IF_CUDA_ERROR(cudaMemsetAsync(context.control, 0, 4, stream));

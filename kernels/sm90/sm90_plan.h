@@ -65,6 +65,8 @@ class Sm90Plan : public KernelPlan {
   // enqueues their copy.
   absl::Status UploadDescriptors(const LaunchContext& context,
                                  bool for_repair) const;
+  // `scrubs`: step 1 of the repair, see repair.h.
+  absl::Status LaunchAll(const LaunchContext& context, bool scrubs) const;
   absl::StatusOr<PrefillParams> ParamsOf(size_t group_index,
                                          const LaunchContext& context) const;
 
