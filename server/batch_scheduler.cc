@@ -455,7 +455,9 @@ void BatchScheduler::RunTimer() {
     if (submitted_.empty()) {
       timer_.wait(lock);
     } else {
-      timer_.wait_until(lock, submitted_.begin()->first);
+      // A copy: the job may end during the wait.
+      const Clock::time_point next = submitted_.begin()->first;
+      timer_.wait_until(lock, next);
     }
   }
 }

@@ -55,7 +55,9 @@ void CopyThreads::RunThread() {
     lock.lock();
     if (--task->parts_to_end > 0) continue;
     lock.unlock();
+    task->copy = nullptr;  // what it holds is not kept for the rest
     task->then();
+    task->then = nullptr;
     lock.lock();
   }
 }

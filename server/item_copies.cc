@@ -122,6 +122,7 @@ Interval RowsKv(const AttentionProblem& problem, Interval batch) {
     rows.end = std::max(rows.end, sequence.kv_begin + sequence.len_kv);
     if (problem.sequences.size() == 1) break;
   }
+  if (rows.end == 0) rows.begin = 0;
   return rows;
 }
 

@@ -1,7 +1,8 @@
 #include "server/planned_batch.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cstddef>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -104,7 +105,7 @@ void PlanItems(const kernels::DeviceProperties& device, WorkSource* source,
 }
 
 void FillWithEmptyRows(const ValidatedRequest& request, std::byte* output) {
-  std::memset(output, 0, static_cast<size_t>(request.output_bytes));
+  std::fill_n(output, request.output_bytes, std::byte{0});
   float* lse = reinterpret_cast<float*>(output + request.lse_offset);
   std::fill_n(lse, request.lse_bytes / static_cast<int64_t>(sizeof(float)),
               -std::numeric_limits<float>::infinity());

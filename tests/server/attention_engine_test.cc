@@ -265,7 +265,6 @@ TEST_F(AttentionEngineTest, ManyCallersAtOnceGetTheirOwnAnswers) {
   for (std::thread& caller : callers) caller.join();
   const EngineSnapshot snapshot = engine_->Snapshot();
   EXPECT_EQ(snapshot.queued_requests + snapshot.running_requests, 0);
-  EXPECT_EQ(snapshot.host_pool_used_bytes, 0);
   EXPECT_GT(snapshot.launched_flops, 0);
   EXPECT_TRUE(snapshot.healthy);
 }
