@@ -6,7 +6,9 @@
 #include <sstream>
 #include <thread>
 
+#include "kernels/base/check.h"
 #include "kernels/reference/row.h"
+#include "tests/testing/random.h"
 
 namespace attendant::testing {
 namespace {
@@ -107,9 +109,8 @@ bool SameKind(double got, double want) {
   return std::isfinite(got);
 }
 
-::testing::AssertionResult LseMatches(const HostProblem& owner,
+::testing::AssertionResult LseMatches(const AttentionProblem& p,
                                       const Expectation& expectation) {
-  const AttentionProblem& p = owner.problem();
   if (p.lse == nullptr) return ::testing::AssertionSuccess();
   int64_t index = 0;
   for (int64_t b = 0; b < StoredEntries(p); ++b) {
@@ -125,18 +126,85 @@ bool SameKind(double got, double want) {
         if (right) continue;
         return ::testing::AssertionFailure()
                << "LSE " << got << ", oracle " << want << " at "
-               << Place{b, row, head, -1} << " of " << Describe(owner);
+               << Place{b, row, head, -1};
       }
     }
   }
   return ::testing::AssertionSuccess();
 }
 
+// O and LSE, without what lies around them.
+::testing::AssertionResult AnswerMatches(const AttentionProblem& p,
+                                         const Expectation& expectation) {
+  std::ostringstream wrong_kind;
+  double worst = -1;
+  Place worst_place{};
+  double worst_want = 0;
+  int64_t passing = 0, all = 0;
+  ForEachOutput(p, [&](const Place& at, int64_t index) {
+    const double want = expectation.oracle.out[index];
+    const double got = OutAt(p, at);
+    ++all;
+    if (!SameKind(got, want)) {
+      if (wrong_kind.tellp() == 0) {
+        wrong_kind << "O " << got << ", oracle " << want << " at " << at;
+      }
+      return;
+    }
+    const double error = std::isfinite(want) ? std::abs(got - want) : 0;
+    if (error <= expectation.out_tolerance) ++passing;
+    if (error > worst) {
+      worst = error;
+      worst_place = at;
+      worst_want = want;
+    }
+  });
+  if (wrong_kind.tellp() != 0) {
+    return ::testing::AssertionFailure() << wrong_kind.str();
+  }
+  if (worst > expectation.out_tolerance) {
+    return ::testing::AssertionFailure()
+           << "O is off by " << worst << " (allowed "
+           << expectation.out_tolerance << ") at " << worst_place << ": "
+           << OutAt(p, worst_place) << ", oracle " << worst_want << "; "
+           << 100.0 * passing / all << " % pass";
+  }
+  return LseMatches(p, expectation);
+}
+
+// Rows [row, row + rows) of sequence b and a KV head, as a problem of its own.
+AttentionProblem RowsOf(const AttentionProblem& whole, int64_t b,
+                        int64_t kv_head, int64_t row, int64_t rows) {
+  ATTENDANT_CHECK(whole.mask.kind == kernels::MaskKind::kNone ||
+                  whole.mask.padded_positions);
+  AttentionProblem part =
+      kernels::CutProblem(whole, b, b + 1, kv_head, kv_head + 1);
+  kernels::SequenceBounds& sequence = part.sequences[0];
+  const int64_t first = sequence.q_begin + row;
+  part.q.data = static_cast<const std::byte*>(part.q.data) +
+                first * part.q.row_stride * SizeOf(part.dtype);
+  part.out.data = static_cast<std::byte*>(part.out.data) +
+                  first * part.out.row_stride * SizeOf(part.output_dtype);
+  if (part.lse != nullptr) part.lse += first;
+  if (part.mask.kind != kernels::MaskKind::kNone) {
+    const int64_t entry_bytes = part.mask.kind == kernels::MaskKind::kAdditive
+                                    ? SizeOf(part.mask.dtype)
+                                    : 1;
+    part.mask.data = static_cast<const std::byte*>(part.mask.data) +
+                     first * part.mask.row_stride * entry_bytes;
+  }
+  part.rows_q = rows;
+  sequence.q_begin = 0;
+  sequence.len_q = rows;
+  sequence.diagonal_shift += row;
+  return part;
+}
+
 }  // namespace
 
-Expectation::Expectation(const HostProblem& owner)
-    : oracle(kernels::reference::Oracle(owner.problem())) {
-  AttentionProblem plain = owner.problem();
+Expectation::Expectation(const AttentionProblem& problem)
+    : oracle(kernels::reference::Oracle(problem)) {
+  AttentionProblem plain = problem;
   const int64_t heads = plain.num_q_heads;
   const int64_t entries = StoredEntries(plain);
   const int64_t outputs = oracle.out.size();
@@ -189,46 +257,40 @@ std::vector<Expectation> ExpectationsOf(
 
 ::testing::AssertionResult Matches(const HostProblem& owner,
                                    const Expectation& expectation) {
-  const AttentionProblem& p = owner.problem();
+  const std::string damage = owner.OutputDamage();
+  ::testing::AssertionResult result =
+      damage.empty() ? AnswerMatches(owner.problem(), expectation)
+                     : ::testing::AssertionFailure() << damage;
+  if (!result) result << "; of " << Describe(owner);
+  return result;
+}
+
+::testing::AssertionResult MatchesOracleInSamples(const HostProblem& owner,
+                                                  int64_t samples) {
   const std::string damage = owner.OutputDamage();
   if (!damage.empty()) {
-    return ::testing::AssertionFailure() << damage << " of " << Describe(owner);
-  }
-  std::ostringstream wrong_kind;
-  double worst = -1;
-  Place worst_place{};
-  double worst_want = 0;
-  int64_t passing = 0, all = 0;
-  ForEachOutput(p, [&](const Place& at, int64_t index) {
-    const double want = expectation.oracle.out[index];
-    const double got = OutAt(p, at);
-    ++all;
-    if (!SameKind(got, want)) {
-      if (wrong_kind.tellp() == 0) {
-        wrong_kind << "O " << got << ", oracle " << want << " at " << at;
-      }
-      return;
-    }
-    const double error = std::isfinite(want) ? std::abs(got - want) : 0;
-    if (error <= expectation.out_tolerance) ++passing;
-    if (error > worst) {
-      worst = error;
-      worst_place = at;
-      worst_want = want;
-    }
-  });
-  if (wrong_kind.tellp() != 0) {
     return ::testing::AssertionFailure()
-           << wrong_kind.str() << " of " << Describe(owner);
+           << damage << "; of " << Describe(owner);
   }
-  if (worst > expectation.out_tolerance) {
-    return ::testing::AssertionFailure()
-           << "O is off by " << worst << " (allowed "
-           << expectation.out_tolerance << ") at " << worst_place << ": "
-           << OutAt(p, worst_place) << ", oracle " << worst_want << "; "
-           << 100.0 * passing / all << " % pass; of " << Describe(owner);
+  RandomBits bits(owner.options().seed);
+  for (int64_t n = 0; n < 3 * samples; ++n) {
+    const int64_t b = bits.Below(owner.problem().batch);
+    const int64_t head = bits.Below(owner.problem().num_kv_heads);
+    const int64_t len_q = owner.problem().sequence(b).len_q;
+    const int64_t rows = std::min<int64_t>(8, len_q);
+    const int64_t last = len_q - rows;
+    const int64_t row = n % 3 == 0   ? 0
+                        : n % 3 == 1 ? last
+                                     : bits.Below(last + 1);
+    const AttentionProblem sample = RowsOf(owner.problem(), b, head, row, rows);
+    ::testing::AssertionResult result =
+        AnswerMatches(sample, Expectation(sample));
+    if (!result) {
+      return result << ", counted from row " << row << " of sequence " << b
+                    << " and KV head " << head << "; of " << Describe(owner);
+    }
   }
-  return LseMatches(owner, expectation);
+  return ::testing::AssertionSuccess();
 }
 
 ::testing::AssertionResult MatchesOracle(const HostProblem& problem) {

@@ -20,7 +20,10 @@ struct Expectation {
   kernels::reference::OracleResult oracle;
   double out_tolerance = 0;
 
-  explicit Expectation(const HostProblem& problem);
+  explicit Expectation(const HostProblem& problem)
+      : Expectation(problem.problem()) {}
+  // Host pointers.
+  explicit Expectation(const kernels::AttentionProblem& problem);
 };
 
 // Of all problems, computed on all cores.
@@ -30,6 +33,12 @@ std::vector<Expectation> ExpectationsOf(std::span<HostProblem* const> problems);
 ::testing::AssertionResult Matches(const HostProblem& problem,
                                    const Expectation& expectation);
 ::testing::AssertionResult MatchesOracle(const HostProblem& problem);
+
+// For answers too large for the oracle: eight rows at the start, at the end and
+// somewhere between, of `samples` random (sequence, KV head) pairs; and damage
+// everywhere. Packed problems must have no mask.
+::testing::AssertionResult MatchesOracleInSamples(const HostProblem& problem,
+                                                  int64_t samples);
 
 // O and LSE equal bit for bit.
 ::testing::AssertionResult SameAnswer(const HostProblem& a,

@@ -41,6 +41,17 @@ TEST_P(MatchesOracleTest, RejectsOneWrongElement) {
   EXPECT_FALSE(MatchesOracle(problem));
 }
 
+TEST_P(MatchesOracleTest, SamplesSeeTheFirstAndTheLastRows) {
+  for (const int64_t row : {0, 8}) {
+    HostProblem problem = Answered(GetParam());
+    EXPECT_TRUE(MatchesOracleInSamples(problem, 8));
+    kernels::StoreFromFloat(problem.problem().out.data, GetParam(),
+                            row * problem.problem().out.row_stride,
+                            problem.Out(0, row, 0, 0) + 0.1f);
+    EXPECT_FALSE(MatchesOracleInSamples(problem, 8));
+  }
+}
+
 TEST_P(MatchesOracleTest, RejectsNaNAndAWrongLse) {
   HostProblem problem = Answered(GetParam());
   problem.problem().lse[3] += 0.01f;

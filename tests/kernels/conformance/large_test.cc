@@ -56,6 +56,50 @@ TEST_P(LargeTest, LongSequenceMatchesTheOracleInItsLastRows) {
   Check(problem);
 }
 
+// More tiles than a launch has thread blocks at a time, checked in samples.
+TEST_P(LargeTest, ManyTilesInOneLaunch) {
+  const int64_t seqlen = is_gpu() ? 2048 : 300;
+  std::vector<HostProblem> problems;
+  for (int64_t n = 0; n < 8; ++n) {
+    ProblemOptions options;
+    options.dtype = dtype(n);
+    options.seed = n;
+    options.batch = n % 2 == 0 ? 4 : 3;
+    options.head_dim = n < 2   ? 64
+                       : n < 4 ? 128
+                       : n < 5 ? 256
+                       : n < 6 ? 192
+                               : 72;
+    if (n == 5) options.head_dim_v = 128;
+    options.num_kv_heads = n == 3 ? 2 : 4;
+    options.num_q_heads = n == 3 ? 16 : 4;
+    options.causal = n % 2 == 0;
+    options.seqlen_q = options.seqlen_kv = seqlen + n;
+    if (n == 6) {  // decode over many keys
+      options.seqlen_q = 2;
+      options.seqlen_kv = 16 * seqlen;
+      options.bottom_right = true;
+    }
+    if (n == 7) {  // unequal packed sequences
+      options.layout = Layout::kThd;
+      options.batch = 40;
+      RandomBits bits(n);
+      for (int64_t b = 0; b < options.batch; ++b) {
+        options.lens_q.push_back(1 + bits.Below(seqlen));
+        options.lens_kv.push_back(options.lens_q.back());
+      }
+      options.causal = true;
+    }
+    problems.emplace_back(options);
+  }
+  const std::vector<HostProblem*> served = Served(problems);
+  const absl::Status status = RunGrouped(kernel(), served);
+  ASSERT_TRUE(status.ok()) << status;
+  for (const HostProblem* problem : served) {
+    EXPECT_TRUE(MatchesOracleInSamples(*problem, is_gpu() ? 12 : 4));
+  }
+}
+
 // Elements past 2^31 and bytes past 2^32, by strides.
 TEST_P(LargeTest, OffsetsThatDoNotFit32Bits) {
   if (!is_gpu()) {

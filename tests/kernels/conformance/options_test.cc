@@ -309,7 +309,7 @@ TEST_P(OptionsTest, TwoHalvesMergeToTheWhole) {
 }
 
 TEST_P(OptionsTest, RandomMixesOfEverything) {
-  const int64_t rounds = is_long() ? 12 : 3;
+  const int64_t rounds = is_gpu() ? 60 : is_long() ? 12 : 3;
   for (int64_t round = 0; round < rounds; ++round) {
     std::vector<HostProblem> problems;
     for (int64_t n = 0; n < 24; ++n) {
