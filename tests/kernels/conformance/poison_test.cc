@@ -19,9 +19,14 @@ float Huge(DataType dtype) {
 
 class PoisonTest : public ConformanceTest {
  protected:
+  // sm80 redoes a row beside a hidden NaN key by key; sm90 and the CPU leave
+  // the bits that zeros in the hidden places give.
+  bool repair_rounds_otherwise() const { return kernel() == "sm80"; }
+
   // Runs `options` with K and V 0, then NaN, infinity and huge at the keys that
   // `hidden` names (which no row sees). All bits must be equal, unless
-  // `may_repair`: a GPU's repair path may round otherwise, within tolerance.
+  // `may_repair` and sm80's repair may have rounded otherwise, within
+  // tolerance.
   void CheckHidden(const ProblemOptions& options, bool may_repair,
                    const std::function<void(HostProblem&)>& prepare,
                    const std::function<bool(int64_t b, int64_t j)>& hidden) {
@@ -47,7 +52,7 @@ class PoisonTest : public ConformanceTest {
       if (!Run(problem)) return;
       ASSERT_TRUE(MatchesOracle(problem)) << "hidden keys hold " << value;
       if (zero_answer.empty()) zero_answer = problem.AnswerBytes();
-      if (may_repair && is_gpu()) continue;
+      if (may_repair && repair_rounds_otherwise()) continue;
       ASSERT_TRUE(SameAnswer(problem, zero_answer))
           << "hidden keys hold " << value;
     }
@@ -139,7 +144,7 @@ TEST_P(PoisonTest, ValuesOnTheDiagonalReachOnlyRowsThatSeeThem) {
               const float out = problem.Out(0, i, h, d);
               if (seen) {
                 ASSERT_FALSE(std::isfinite(out)) << "row " << i;
-              } else if (!is_gpu()) {  // there a repair may round otherwise
+              } else if (!repair_rounds_otherwise()) {
                 ASSERT_EQ(out, clean.Out(0, i, h, d))
                     << "row " << i << " head " << h << " dim " << d
                     << ", poison at key " << key;
