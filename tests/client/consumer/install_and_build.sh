@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# install_and_build.sh BUILD WORK: installs the client from BUILD into
+# WORK/prefix, builds this folder against it and runs the consumer.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+build=$1 work=$2
+rm -rf "$work"
+cmake --install "$build" --component attendant-client --prefix "$work/prefix" \
+  >/dev/null
+cmake -S "$here" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" \
+  -DCMAKE_BUILD_TYPE=Release >"$work/configure.log"
+cmake --build "$work/build" -j2
+# Nothing of the source tree but this folder and the example.
+if grep -rlE "$(cd "$here/../../.." && pwd)/(proto|server|kernels)" \
+    "$work/prefix" --include='*.cmake' --include='*.h'; then
+  echo "the installed package points into the source tree" >&2
+  exit 1
+fi
+"$work/build/consumer"
+"$work/prefix/bin/attendant" --help >/dev/null
