@@ -9,7 +9,7 @@
 namespace attendant::kernels {
 namespace {
 
-constexpr int kNewest = 999;
+[[maybe_unused]] constexpr int kNewest = 999;  // GPU rows only
 
 constexpr KernelEntry kKernels[] = {
 #ifdef ATTENDANT_WITH_CUDA
