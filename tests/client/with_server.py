@@ -24,7 +24,13 @@ def ready_target(process):
 def main():
     """Runs the command line."""
     server, *command = sys.argv[1:]
-    flags = ["--listen=127.0.0.1:0", "--http=", "--host_pool_bytes=256M"]
+    flags = [
+        "--listen=127.0.0.1:0",
+        "--http=",
+        "--host_pool_bytes=256M",
+        "--max_queued_bytes=256M",
+        "--lame_duck_seconds=0",
+    ]
     with subprocess.Popen(
         [server, *flags], stdout=subprocess.PIPE, text=True
     ) as process:

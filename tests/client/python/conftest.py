@@ -24,6 +24,8 @@ def target():
             "--http=",
             "--backend=auto",
             "--host_pool_bytes=256M",
+            "--max_queued_bytes=256M",
+            "--lame_duck_seconds=0",
         ],
         stdout=subprocess.PIPE,
         text=True,

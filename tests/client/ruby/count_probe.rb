@@ -2,6 +2,7 @@
 #   count_probe.rb STUBS host:port
 # q is 0, so every visible key weighs the same; V[j] = j + 1. Two queries over
 # five keys, causal: TOP_LEFT 1, 1.5 and BOTTOM_RIGHT 2.5, 3, exactly.
+require 'google/protobuf/well_known_types'
 require 'grpc'
 
 $LOAD_PATH.unshift(ARGV.fetch(0))
