@@ -419,11 +419,19 @@ void CudaExecutor::Finish(Slot* slot, const absl::Status& status) {
 void CudaExecutor::Fail(Slot* slot, const absl::Status& status) {
   if (port_->IsSticky(status)) return BreakDown(status);
   // Nothing may touch the batch's memory any more when it goes back.
-  if (const absl::Status waited = port_->Synchronize(); !waited.ok()) {
-    return BreakDown(waited);
+  if (const absl::Status cleared = ClearControl(*slot); !cleared.ok()) {
+    return BreakDown(cleared);
   }
   Finish(slot, absl::InternalError(
                    absl::StrCat("the device refused: ", status.message())));
+}
+
+absl::Status CudaExecutor::ClearControl(const Slot& slot) {
+  RETURN_IF_ERROR(port_->Synchronize());
+  RETURN_IF_ERROR(port_->FillZero(
+      Queue::kKernel, options_.device_scratch + slot.index * kControlBytes,
+      kControlBytes));
+  return port_->Synchronize();
 }
 
 void CudaExecutor::BreakDown(const absl::Status& status) {

@@ -94,6 +94,9 @@ class CudaExecutor final : public AttentionExecutor {
 
   void Finish(Slot* slot, const absl::Status& status);
   void Fail(Slot* slot, const absl::Status& status);
+  // Waits for the device and zeroes a slot's control memory: a launch that was
+  // cut short may have left repair flags there.
+  absl::Status ClearControl(const Slot& slot);
   void BreakDown(const absl::Status& status);
   void Remove(Slot* slot);
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 #include <future>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <set>
 #include <string>
 #include <thread>
@@ -327,6 +329,43 @@ TEST_F(AttentionEngineTest, AJobThatExpiresGetsItsAnswerOnTime) {
   EXPECT_GE(lateness, Clock::duration::zero());
   // 5 ms is the aim (an idle machine shows 0.1); a loaded one gets more.
   EXPECT_LT(lateness, std::chrono::milliseconds(250));
+}
+
+TEST_F(AttentionEngineTest, ChaosLeavesNothingBehind) {
+  const std::vector<RequestOptions> shapes = MixedShapes();
+  constexpr int kCallers = 4, kCalls = 100;
+  std::atomic<int> ended{0}, submitted{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < kCallers; ++caller) {
+    callers.emplace_back([&, caller] {
+      std::mt19937 random(caller);
+      for (int call = 0; call < kCalls; ++call) {
+        RequestOptions options = shapes[random() % shapes.size()];
+        if (random() % 4 == 0) options.ordering_key = "one line";
+        options.priority = static_cast<int>(random() % 200) - 100;
+        const auto timeout = random() % 4 == 0
+                                 ? std::chrono::microseconds(random() % 3000)
+                                 : std::chrono::microseconds(60'000'000);
+        auto job = engine_->Admit(MakeRequest(options), Clock::now() + timeout);
+        if (!job.ok()) continue;
+        FillInput(*(*job)->request, call, (*job)->input.data());
+        if (random() % 8 == 0) continue;  // dropped
+        if (random() % 8 == 0) engine_->Cancel(*job);
+        (*job)->done = [&](JobResult) { ++ended; };
+        ++submitted;
+        engine_->Submit(*job);
+        if (random() % 4 == 0) engine_->Cancel(*job);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  engine_->Drain(Clock::now() + seconds(120));
+  EXPECT_EQ(ended.load(), submitted.load());
+  const EngineSnapshot snapshot = engine_->Snapshot();
+  EXPECT_EQ(snapshot.queued_requests, 0);
+  EXPECT_EQ(snapshot.running_requests, 0);
+  EXPECT_EQ(snapshot.queued_bytes, 0);
+  EXPECT_EQ(snapshot.queued_flops, 0);
 }
 
 TEST_F(AttentionEngineTest, DrainFinishesWhatWasAdmitted) {

@@ -6,11 +6,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <future>
 #include <memory>
+#include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -383,6 +387,88 @@ TEST_F(CudaExecutorTest, ARefusedCallFailsItsBatchAndTheNextIsRight) {
     EXPECT_EQ(host_pool_->used_bytes(), 0);
     EXPECT_EQ(device_pool_->used_bytes(), 0);
   }
+}
+
+TEST_F(CudaExecutorTest, ABatchTooLargeForTheScratchMemoryIsCutInTwo) {
+  // Together they need more than each alone: tiles of one, partials of another.
+  const RequestOptions prefill{
+      .seqlen_q = 64, .seqlen_kv = 64, .head_dim = 256};
+  const RequestOptions decode{
+      .num_q_heads = 16, .seqlen_q = 1, .seqlen_kv = 4096, .head_dim = 128};
+  scheduling_.work_item_bytes = scheduling_.max_batch_bytes = 8 << 20;
+  const std::vector<kernels::AttentionProblem> both = {
+      MakeRequest(prefill)->problem, MakeRequest(decode)->problem};
+  const auto workspace = [&](std::span<const kernels::AttentionProblem> of) {
+    const auto plan = kernels::PlanAttention(device_properties_, of);
+    return plan.ok() ? plan->workspace_bytes() : 0;
+  };
+  const std::span problems(both);
+  const int64_t alone =
+      std::max(workspace(problems.first(1)), workspace(problems.last(1)));
+  const int64_t room = (alone + 255) / 256 * 256;
+  ASSERT_GT(workspace(problems), room);
+  Start(DevicePort::kNumSlots * CudaExecutor::kControlBytes + room);
+  std::vector<Submitted> jobs;
+  for (int i = 0; i < 3; ++i) {
+    jobs.push_back(Submit(prefill, i));
+    jobs.push_back(Submit(decode, i));
+  }
+  RunAll();
+  for (const Submitted& job : jobs) ExpectRightAnswer(job);
+  EXPECT_GT(port_.launches, 1);
+}
+
+TEST_F(CudaExecutorTest, ARequestTooLargeForTheScratchMemorySaysSo) {
+  Start(DevicePort::kNumSlots * CudaExecutor::kControlBytes + 256);
+  const Submitted decode =
+      Submit({.num_q_heads = 4, .seqlen_q = 1, .seqlen_kv = 4096});
+  RunAll();
+  const absl::Status status = EndOf(decode);
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("scratch memory"));
+  EXPECT_EQ(host_pool_->used_bytes(), 0);
+}
+
+TEST_F(CudaExecutorTest, ItsThreadServesManySubmittersAndStops) {
+  port_.automatic = true;
+  scheduling_.now = [] { return Clock::now(); };
+  Start();
+  executor_->Start();
+  std::thread timer([this] { scheduler_->RunTimer(); });
+  std::atomic<int> right{0}, cancelled{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 3; ++caller) {
+    callers.emplace_back([&, caller] {
+      for (int call = 0; call < 40; ++call) {
+        const RequestOptions& options = call % 2 == 0 ? kPadded : kPacked;
+        auto job =
+            scheduler_->Admit(MakeRequest(options), Clock::now() + seconds(60));
+        ASSERT_TRUE(job.ok()) << job.status();
+        FillInput(*(*job)->request, caller, (*job)->input.data());
+        const auto expected = Expected(**job);
+        std::promise<JobResult> done;
+        (*job)->done = [&](JobResult result) { done.set_value(result); };
+        scheduler_->Submit(*job);
+        if (call % 5 == 0) scheduler_->Cancel(*job);
+        const JobResult result = done.get_future().get();
+        if (absl::IsCancelled(result.status)) {
+          ++cancelled;
+        } else if (result.status.ok() &&
+                   std::memcmp((*job)->output->data(), expected.data(),
+                               static_cast<size_t>(
+                                   (*job)->request->output_bytes)) == 0) {
+          ++right;
+        }
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(right + cancelled, 120);
+  executor_->Stop();
+  scheduler_->StopTimer();
+  timer.join();
+  EXPECT_FALSE(executor_->busy());
+  EXPECT_EQ(device_pool_->used_bytes(), 0);
 }
 
 TEST_F(CudaExecutorTest, NoReplyShowsWhatThePoolsHeld) {

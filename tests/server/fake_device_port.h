@@ -36,6 +36,8 @@ class FakeDevicePort final : public server::DevicePort {
     return absl::InternalError("sticky: illegal address");
   }
 
+  // Work is done as soon as it is marked, as for a device without an end.
+  bool automatic = false;
   int launches = 0;
   int64_t uploaded_bytes = 0;
 
@@ -86,6 +88,7 @@ class FakeDevicePort final : public server::DevicePort {
       *reached = true;
       return true;
     });
+    if (automatic) Run(queue);
     return absl::OkStatus();
   }
   absl::StatusOr<bool> IsReached(Queue queue, int slot) override {
