@@ -24,6 +24,9 @@ struct Bounds {
   int64_t region_alignment_bytes = 256;
   int64_t default_deadline_ms = 60'000;
   int64_t max_header_bytes = kMaxHeaderBytes;  // fixed
+  // Of q, k or v, each entry counted though strides of 0 may share it: a short
+  // message cannot ask for work items without end.
+  int64_t max_expanded_bytes = int64_t{1} << 40;
 };
 
 }  // namespace attendant::server

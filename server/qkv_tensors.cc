@@ -119,6 +119,29 @@ class QkvResolver {
     return absl::OkStatus();
   }
 
+  // Batch, rows, heads and head_dim are bounded; their product may overflow.
+  // What strides of 0 repeat costs work like any other entry.
+  absl::Status CheckExpanded(const std::string& name,
+                             const QkvView& view) const {
+    ASSIGN_OR_RETURN(const kernels::DataType dtype,
+                     ElementType(tensors_.dtype_field, tensors_.dtype));
+    int64_t bytes = kernels::SizeOf(dtype);
+    if (!__builtin_mul_overflow(bytes, view.batch, &bytes) &&
+        !__builtin_mul_overflow(bytes, view.rows, &bytes) &&
+        !__builtin_mul_overflow(bytes, view.heads, &bytes) &&
+        !__builtin_mul_overflow(bytes, view.head_dim, &bytes) &&
+        bytes <= bounds_.max_expanded_bytes) {
+      return absl::OkStatus();
+    }
+    return InvalidField(
+        absl::StrCat(name, ".shape"),
+        absl::StrCat("[batch ", view.batch, ", seqlen ", view.rows, ", heads ",
+                     view.heads, ", head_dim ", view.head_dim,
+                     "] by strides of 0"),
+        absl::StrCat("of at most ", bounds_.max_expanded_bytes,
+                     " bytes (max_expanded_bytes)"));
+  }
+
   absl::Status TakeBytes(const std::string& name, TensorField field,
                          int64_t wire_bytes) {
     RETURN_IF_ERROR(CheckWireBytes(name, ExtentOf(field), wire_bytes));
@@ -158,6 +181,7 @@ class SeparateResolver : private QkvResolver {
     }
     RETURN_IF_ERROR(CheckSizes(order));
     for (int i = 0; i < 3; ++i) {
+      RETURN_IF_ERROR(CheckExpanded(kNames[i], *views[i]));
       RETURN_IF_ERROR(
           TakeBytes(kNames[i], static_cast<TensorField>(i), wire_bytes[i]));
     }
@@ -249,6 +273,8 @@ class PackedResolver : private QkvResolver {
             bounds_));
     RETURN_IF_ERROR(TakeRows(tensor, order));
     RETURN_IF_ERROR(has_three ? SplitThree(tensor) : SplitHeads(tensor));
+    RETURN_IF_ERROR(CheckExpanded("qkv", tensors_.q));
+    RETURN_IF_ERROR(CheckExpanded("qkv", tensors_.k));
     RETURN_IF_ERROR(TakeBytes("qkv", TensorField::kQkv, tensor.wire_bytes));
     return std::move(tensors_);
   }

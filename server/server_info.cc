@@ -58,6 +58,7 @@ void Describe(const Bounds& bounds, v1::Bounds* out) {
   out->set_region_alignment_bytes(bounds.region_alignment_bytes);
   out->set_default_deadline_ms(bounds.default_deadline_ms);
   out->set_max_header_bytes(bounds.max_header_bytes);
+  out->set_max_expanded_bytes(bounds.max_expanded_bytes);
 }
 
 }  // namespace

@@ -121,6 +121,7 @@ Bounds BoundsOf(const v1::Bounds& from) {
   to.region_alignment_bytes = from.region_alignment_bytes();
   to.default_deadline_ms = from.default_deadline_ms();
   to.max_header_bytes = from.max_header_bytes();
+  to.max_expanded_bytes = from.max_expanded_bytes();
   return to;
 }
 

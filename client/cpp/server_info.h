@@ -36,6 +36,7 @@ struct Bounds {
   int64_t region_alignment_bytes = 0;
   int64_t default_deadline_ms = 0;
   int64_t max_header_bytes = 0;
+  int64_t max_expanded_bytes = 0;
 };
 
 // One row of the table that says which kernel runs what.

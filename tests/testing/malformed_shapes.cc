@@ -81,6 +81,21 @@ MalformedTable ShapeCases() {
          AddStrides(r.mutable_q(), {96, 32, 0, 1});
        },
        kInvalid, "q.shape[2]", "131072", "max_heads"},
+      {"KeysExpandedWithoutEnd",
+       [](Request& r) {
+         for (v1::TensorSpec* spec :
+              {r.mutable_q(), r.mutable_k(), r.mutable_v()}) {
+           spec->set_shape(0, 1 << 12);
+           spec->set_shape(2, 1);
+           AddStrides(spec, {0, 8, 8, 1});
+         }
+         for (v1::TensorSpec* spec : {r.mutable_k(), r.mutable_v()}) {
+           spec->set_shape(1, 1 << 28);
+           spec->set_strides(1, 0);
+         }
+         r.mutable_q_data()->resize(3 * 8 * 4);
+       },
+       kInvalid, "k.shape", "seqlen 268435456", "max_expanded_bytes"},
       {"HeadDimZero", [](Request& r) { SetHeadDim(r, 0); }, kInvalid,
        "q.shape[3]", "0", "1..256"},
       {"HeadDim257", [](Request& r) { SetHeadDim(r, 257); }, kInvalid,

@@ -106,7 +106,8 @@ std::vector<std::pair<const char*, int64_t>> BoundList(const Bounds& bounds) {
           {"max_request_id_chars", bounds.max_request_id_chars},
           {"region_alignment_bytes", bounds.region_alignment_bytes},
           {"default_deadline_ms", bounds.default_deadline_ms},
-          {"max_header_bytes", bounds.max_header_bytes}};
+          {"max_header_bytes", bounds.max_header_bytes},
+          {"max_expanded_bytes", bounds.max_expanded_bytes}};
 }
 
 ordered_json CapabilityJson(const Capability& row) {
