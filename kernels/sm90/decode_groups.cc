@@ -17,6 +17,10 @@ constexpr int64_t kBlocksAloneWide = 128;
 // A partial result is written and read again: rows * d * 8 bytes a chunk, so
 // chunks grow with the rows.
 constexpr int64_t kLeastChunkWide = 128;
+// Blocks end at unequal times, so each place on a multiprocessor gets several,
+// as long as they are worth their start.
+constexpr int64_t kItemsPerSlot = 4;
+constexpr int64_t kLeastKeysPerItem = 1024;
 // Beyond so many packed rows the last arriver would merge too long alone.
 constexpr int64_t kMostRowsMergedInPlace = 16;
 
@@ -105,11 +109,8 @@ void Divide(DecodeGroup& group, DecodeSequence& record, int64_t keys_per_item,
                           std::max<int64_t>(1, record.num_chunks)));
   record.items_per_strand = static_cast<int32_t>(std::max<int64_t>(
       1, DivideUp(record.num_chunks, record.chunks_per_item)));
-  const bool folds = kDecodeClasses[static_cast<int>(group.decode_class)].folds;
-  if (folds && record.items_per_strand > 1) {
+  if (record.items_per_strand > 1) {
     record.slots_per_strand = record.num_chunks - record.chunks_per_item + 1;
-  } else if (!folds && record.num_chunks > 1) {
-    record.slots_per_strand = record.num_chunks;
   }
   record.combines_apart = record.slots_per_strand > 0 && !merged_in_place;
   group.combines_apart |= record.combines_apart != 0;
@@ -133,14 +134,15 @@ int64_t ChunkKeys(const AttentionProblem& problem,
   const DecodeClassRow& row = kDecodeClasses[static_cast<int>(
       DecodeClassOf(problem.head_dim, problem.head_dim_v))];
   const bool wide = IsWide(problem, sequence);
+  const int64_t tile_kv = wide ? row.tile_kv_wide : row.tile_kv;
   const int64_t tiles =
       DivideUp(PackedRows(problem, sequence.whole_len_q), wide ? 128 : 64);
   const int64_t strands =
       std::max<int64_t>(1, problem.whole_num_kv_heads * tiles);
   const int64_t fair = DivideUp(KeySpan(problem, sequence) * strands,
                                 wide ? kBlocksAloneWide : kBlocksAlone);
-  const int64_t least = wide ? kLeastChunkWide : row.tile_kv;
-  return RoundUp(std::max({fair, least, int64_t{1}}), row.tile_kv);
+  const int64_t least = wide ? kLeastChunkWide : tile_kv;
+  return RoundUp(std::max({fair, least, int64_t{1}}), tile_kv);
 }
 
 int64_t DecodeGroup::slot_bytes() const {
@@ -194,8 +196,9 @@ std::vector<DecodeGroup> GroupThinSequences(
     }
     const bool one_block =
         group.wide || group.decode_class == DecodeClass::k256;
-    const int64_t keys_per_item =
-        std::max<int64_t>(1, keys / (num_sms * (one_block ? 1 : 2)));
+    const int64_t fair = keys / (num_sms * (one_block ? 1 : 2));
+    const int64_t keys_per_item = std::max<int64_t>(
+        {1, fair / kItemsPerSlot, std::min(fair, kLeastKeysPerItem)});
     for (DecodeSequence& record : group.sequences) {
       const int64_t rows =
           record.len_q * problems[record.problem]->group_size();

@@ -18,14 +18,7 @@ struct DecodeItem {
   int row0;      // first packed row
   int num_rows;  // packed rows from row0 on, at most kTileQ
   int chunk_begin, chunk_end;
-
-  __device__ __forceinline__ int key_begin() const {
-    return sequence->key_begin + chunk_begin * sequence->chunk_keys;
-  }
-  __device__ __forceinline__ int key_end() const {
-    return min(sequence->key_end,
-               sequence->key_begin + chunk_end * sequence->chunk_keys);
-  }
+  int key_begin, key_end;
 };
 
 // The last record whose first item is not after `item`.
@@ -53,17 +46,22 @@ __device__ __forceinline__ void SetStrand(DecodeItem& item, int strand,
   item.num_rows = min(tile_q, sequence.len_q * problem.group_size - item.row0);
 }
 
+// kGrouped: records lie in global memory. Otherwise every field is read from
+// the parameters' constant bank: a pointer that could be either would make each
+// read a load through L1, cold at the start.
+template <bool kGrouped>
 __device__ __forceinline__ DecodeItem FindItem(const DecodeParams& params,
                                                int index, int tile_q) {
   DecodeItem item;
-  item.problem = &params.problem;
-  item.sequence = &params.sequence;
-  item.maps = params.maps;
-  if (params.global_maps != nullptr) {
+  if constexpr (kGrouped) {
     item.sequence = params.global_sequences + FindDecodeSequence(params, index);
     item.problem = params.global_problems + item.sequence->problem;
     item.maps =
         params.global_maps + kDecodeMapsPerProblem * item.sequence->problem;
+  } else {
+    item.problem = &params.problem;
+    item.sequence = &params.sequence;
+    item.maps = params.maps;
   }
   const DecodeSequence& sequence = *item.sequence;
   const int local = index - sequence.first_item;
@@ -72,6 +70,9 @@ __device__ __forceinline__ DecodeItem FindItem(const DecodeParams& params,
   item.chunk_begin = part * sequence.chunks_per_item;
   item.chunk_end =
       min(sequence.num_chunks, item.chunk_begin + sequence.chunks_per_item);
+  item.key_begin = sequence.key_begin + item.chunk_begin * sequence.chunk_keys;
+  item.key_end = min(sequence.key_end,
+                     sequence.key_begin + item.chunk_end * sequence.chunk_keys);
   return item;
 }
 

@@ -6,18 +6,23 @@
 
 namespace attendant::kernels::sm90 {
 
-template <typename Shape, typename Element>
+template <typename Shape, typename Element, bool kGrouped>
 cudaError_t LaunchDecodeShape(const DecodeParams& params, int combine_strands,
                               cudaStream_t stream) {
   constexpr int kBytes = sizeof(DecodeStorage<Shape>);
-  auto* kernel = DecodeKernel<Shape, Element>;
+  const auto kernel = DecodeKernel<Shape, Element, kGrouped>;
   cudaError_t error = cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  if (error != cudaSuccess) return error;
+  // Two blocks fit only if shared memory gets all that it can have.
+  error = cudaFuncSetAttribute(kernel,
+                               cudaFuncAttributePreferredSharedMemoryCarveout,
+                               cudaSharedmemCarveoutMaxShared);
   if (error != cudaSuccess) return error;
   kernel<<<params.num_items, Shape::kThreads, kBytes, stream>>>(params);
   error = cudaGetLastError();
   if (error != cudaSuccess || combine_strands == 0) return error;
-  DecodeCombineKernel<Shape, Element>
+  DecodeCombineKernel<Shape, Element, kGrouped>
       <<<combine_strands*(Shape::kTileQ / kCombineRows), kCombineThreads, 0,
          stream>>>(params);
   return cudaGetLastError();
@@ -26,10 +31,13 @@ cudaError_t LaunchDecodeShape(const DecodeParams& params, int combine_strands,
 template <typename Narrow, typename Wide, typename Element>
 cudaError_t LaunchDecode(const DecodeParams& params, bool wide,
                          int combine_strands, cudaStream_t stream) {
-  return wide
-             ? LaunchDecodeShape<Wide, Element>(params, combine_strands, stream)
-             : LaunchDecodeShape<Narrow, Element>(params, combine_strands,
-                                                  stream);
+  const bool grouped = params.global_maps != nullptr;
+  const auto launch =
+      wide ? (grouped ? LaunchDecodeShape<Wide, Element, true>
+                      : LaunchDecodeShape<Wide, Element, false>)
+           : (grouped ? LaunchDecodeShape<Narrow, Element, true>
+                      : LaunchDecodeShape<Narrow, Element, false>);
+  return launch(params, combine_strands, stream);
 }
 
 }  // namespace attendant::kernels::sm90

@@ -18,6 +18,53 @@ struct PartialRows {
   float l[2] = {0.0f, 0.0f};
 };
 
+// What a thread's chunks came to so far. O lies in local memory: registers hold
+// the running chunk's, and chunks end seldom.
+template <int kD>
+class Folded {
+ public:
+  __device__ __forceinline__ void Keep(const PartialRows& rows,
+                                       const float (&o)[kD / 2]) {
+    rows_ = rows;
+    float4* kept = Memory();
+#pragma unroll
+    for (int i = 0; i < kD / 8; ++i) {
+      kept[i] = make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]);
+    }
+  }
+
+  // `rows` and `o` become what is kept, merged with them.
+  __device__ __forceinline__ void MergeInto(PartialRows& rows,
+                                            float (&o)[kD / 2]) {
+    MergeFactors factors[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      factors[r] = Merge(rows_.m[r], rows_.l[r], rows.m[r], rows.l[r]);
+    }
+    rows = rows_;
+    const float4* kept = Memory();
+#pragma unroll
+    for (int i = 0; i < kD / 8; ++i) {
+      const float4 a = kept[i];
+      o[4 * i] = MergeValue(a.x, o[4 * i], factors[0]);
+      o[4 * i + 1] = MergeValue(a.y, o[4 * i + 1], factors[0]);
+      o[4 * i + 2] = MergeValue(a.z, o[4 * i + 2], factors[1]);
+      o[4 * i + 3] = MergeValue(a.w, o[4 * i + 3], factors[1]);
+    }
+  }
+
+ private:
+  // An address that the compiler cannot see through keeps O out of registers.
+  __device__ __forceinline__ float4* Memory() {
+    float4* memory = o_;
+    asm volatile("" : "+l"(memory)::"memory");
+    return memory;
+  }
+
+  PartialRows rows_;
+  float4 o_[kD / 8];
+};
+
 // kTileQ rows of O (kHeadDim floats each), then (m, l) of each row.
 template <typename Shape>
 struct PartialSlot {
@@ -130,8 +177,8 @@ __device__ __forceinline__ void StoreFinalAs(const DecodeParams& params,
 }
 
 // Rows [row_begin, row_end) of a strand: its slots folded in index order, by
-// `num_threads` threads.
-template <typename Shape, typename Element>
+// `num_threads` threads, kBatch slots in flight.
+template <typename Shape, typename Element, int kBatch>
 __device__ __forceinline__ void CombineStrand(const DecodeParams& params,
                                               const DecodeItem& item,
                                               int thread, int num_threads,
@@ -145,26 +192,44 @@ __device__ __forceinline__ void CombineStrand(const DecodeParams& params,
     const int row = i / kQuads;
     const int column = i % kQuads * 4;
     const float* o = first.o(row) + column;
-    const float2* rows = first.rows(row);
-    float2 ml = __ldcg(rows);
-    float4 sum = __ldcg(reinterpret_cast<const float4*>(o));
-#pragma unroll 8
-    for (int slot = 1; slot < slots; ++slot) {
-      const float2 next_ml = __ldcg(reinterpret_cast<const float2*>(
-          reinterpret_cast<const float*>(rows) + slot * slot_floats));
-      const float4 next =
-          __ldcg(reinterpret_cast<const float4*>(o + slot * slot_floats));
-      const MergeFactors factors = Merge(ml.x, ml.y, next_ml.x, next_ml.y);
-      sum.x = MergeValue(sum.x, next.x, factors);
-      sum.y = MergeValue(sum.y, next.y, factors);
-      sum.z = MergeValue(sum.z, next.z, factors);
-      sum.w = MergeValue(sum.w, next.w, factors);
+    const float* rows = reinterpret_cast<const float*>(first.rows(row));
+    float m = -INFINITY;
+    float l = 0.0f;
+    float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int begin = 0; begin < slots; begin += kBatch) {
+      float4 next[kBatch];
+      float2 next_ml[kBatch];
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        if (begin + j >= slots) continue;
+        const int64_t offset = (begin + j) * slot_floats;
+        next[j] = __ldcg(reinterpret_cast<const float4*>(o + offset));
+        next_ml[j] = __ldcg(reinterpret_cast<const float2*>(rows + offset));
+      }
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        if (begin + j >= slots) continue;
+        if (begin + j == 0) {  // nothing to merge with
+          m = next_ml[0].x;
+          l = next_ml[0].y;
+          sum[0] = next[0].x;
+          sum[1] = next[0].y;
+          sum[2] = next[0].z;
+          sum[3] = next[0].w;
+          continue;
+        }
+        const MergeFactors factors = Merge(m, l, next_ml[j].x, next_ml[j].y);
+        sum[0] = MergeValue(sum[0], next[j].x, factors);
+        sum[1] = MergeValue(sum[1], next[j].y, factors);
+        sum[2] = MergeValue(sum[2], next[j].z, factors);
+        sum[3] = MergeValue(sum[3], next[j].w, factors);
+      }
     }
     const RowTarget target = TargetOf(item, row);
-    const RowEnd end = FinishRow(ml.x, ml.y, target.sink_log2);
-    const float values[4] = {
-        __fmul_rn(sum.x, end.inverse), __fmul_rn(sum.y, end.inverse),
-        __fmul_rn(sum.z, end.inverse), __fmul_rn(sum.w, end.inverse)};
+    const RowEnd end = FinishRow(m, l, target.sink_log2);
+    float values[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) values[e] = __fmul_rn(sum[e], end.inverse);
     StoreColumns<Element>(params, *item.problem, target.out, column, values);
     if (target.lse != nullptr && column == 0) *target.lse = end.lse;
   }

@@ -164,7 +164,7 @@ absl::Status DecodePlan::EncodeMaps(size_t index, CUtensorMap* maps) const {
   const int box_rows =
       kDecodeClasses[static_cast<int>(
                          DecodeClassOf(problem.head_dim, problem.head_dim_v))]
-          .tile_kv;
+          .box_rows;
   RETURN_IF_ERROR(
       EncodeMap(problem.k, problem.dtype,
                 {problem.head_dim, rows, problem.num_kv_heads, problem.batch},

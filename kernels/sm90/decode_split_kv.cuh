@@ -64,42 +64,45 @@ __device__ __forceinline__ void LoadTile(uint8_t* tile, uint64_t* full,
                                          uint64_t* empty, uint32_t phase,
                                          const CUtensorMap* map, int row,
                                          int head, int batch) {
-  constexpr int kBoxBytes = Shape::kTileKv * 128;
+  constexpr int kRows = Shape::kBoxRows;
   const uint32_t barrier = ptx::smem_address(full);
   ptx::mbarrier_wait(ptx::smem_address(empty), phase ^ 1);
-  ptx::mbarrier_arrive_expect_tx(barrier, Shape::kHeadDim / 64 * kBoxBytes);
+  ptx::mbarrier_arrive_expect_tx(barrier, DecodeStorage<Shape>::kTileBytes);
 #pragma unroll
   for (int i = 0; i < Shape::kHeadDim / 64; ++i) {
-    ptx::tma_load_4d(ptx::smem_address(tile) + i * kBoxBytes, map, barrier,
-                     64 * i, row, head, batch, ptx::kEvictFirst);
+#pragma unroll
+    for (int first = 0; first < Shape::kTileKv; first += kRows) {
+      ptx::tma_load_4d(
+          ptx::smem_address(tile) + (i * Shape::kTileKv + first) * 128, map,
+          barrier, 64 * i, row + first, head, batch, ptx::kEvictFirst);
+    }
   }
 }
 
-template <typename Shape>
+template <typename Shape, bool kGrouped>
 __device__ __forceinline__ void ProduceItem(const DecodeItem& item,
                                             const DecodeParams& params,
                                             DecodeStorage<Shape>& storage) {
-  if (params.global_maps != nullptr) {
+  if constexpr (kGrouped) {
     ptx::fence_tensormap_acquire(item.maps + kDecodeMapK);
     ptx::fence_tensormap_acquire(item.maps + kDecodeMapV);
   }
-  const DecodeProblem& problem = *item.problem;
   const int kv_begin = item.sequence->kv_begin;
-  uint64_t* v_full =
+  const int k_head = item.kv_head * item.problem->k.head;
+  const int k_batch = item.batch * item.problem->k.batch;
+  const int v_head = item.kv_head * item.problem->v.head;
+  const int v_batch = item.batch * item.problem->v.batch;
+  const int key_end = item.key_end;
+  uint64_t* const v_full =
       params.scrub_exponent == 0 ? storage.v_full : storage.v_arrived;
   DecodeRing<Shape::kStages> ring;
-  for (int key = item.key_begin(); key < item.key_end();
-       key += Shape::kTileKv) {
+  for (int key = item.key_begin; key < key_end; key += Shape::kTileKv) {
     LoadTile<Shape>(storage.k[ring.stage], &storage.k_full[ring.stage],
                     &storage.k_empty[ring.stage], ring.phase,
-                    item.maps + kDecodeMapK, kv_begin + key,
-                    item.kv_head * problem.k.head,
-                    item.batch * problem.k.batch);
+                    item.maps + kDecodeMapK, kv_begin + key, k_head, k_batch);
     LoadTile<Shape>(storage.v[ring.stage], &v_full[ring.stage],
                     &storage.v_empty[ring.stage], ring.phase,
-                    item.maps + kDecodeMapV, kv_begin + key,
-                    item.kv_head * problem.v.head,
-                    item.batch * problem.v.batch);
+                    item.maps + kDecodeMapV, kv_begin + key, v_head, v_batch);
     ring.Advance();
   }
 }
@@ -109,8 +112,7 @@ __device__ __forceinline__ void ScrubItem(const DecodeItem& item,
                                           uint32_t exponent, int thread,
                                           DecodeStorage<Shape>& storage) {
   DecodeRing<Shape::kStages> ring;
-  for (int key = item.key_begin(); key < item.key_end();
-       key += Shape::kTileKv) {
+  for (int key = item.key_begin; key < item.key_end; key += Shape::kTileKv) {
     ptx::mbarrier_wait(ptx::smem_address(&storage.v_arrived[ring.stage]),
                        ring.phase);
     ScrubTile(storage.v[ring.stage], DecodeStorage<Shape>::kTileBytes, exponent,
@@ -207,107 +209,114 @@ class DecodeConsumer {
     clear_begin_ = last / problem.group_size + sequence.low_offset;
     clear_end_ = min(sequence.len_kv,
                      item.row0 / problem.group_size + sequence.high_offset);
+    scale_log2_ = problem.scale_log2;
+    softcap_ = problem.softcap;
     modifies_ = problem.softcap > 0 || problem.slopes != nullptr;
+    len_kv_ = sequence.len_kv;
     warp_has_rows_ = row_ - lane_ / 4 < item.num_rows;
   }
 
   __device__ __forceinline__ void Run() {
-    float o[kD / 2];
-    PartialRows folded;
-    float folded_o[Shape::kFolds ? kD / 2 : 1];
-    bool has_folded = false;
-    int key = item_.key_begin();
-    for (int chunk = item_.chunk_begin; chunk < item_.chunk_end; ++chunk) {
-      const int end = min(item_.key_end(), key + item_.sequence->chunk_keys);
-      PartialRows rows = RunChunk(key, end, o);
-      key = end;
-      if (item_.sequence->num_chunks == 1) {
-        StoreFinalAs<kD, Element>(params_, item_, rows, o, row_, lane_ % 4);
-        return;
-      }
-      if (!Shape::kFolds || item_.chunk_begin > 0) {
-        StorePartial(SlotOf(chunk), rows, o);
-      } else if constexpr (Shape::kFolds) {
-        Fold(rows, o, folded, folded_o, has_folded);
-      }
-    }
-    if constexpr (Shape::kFolds) {
-      if (has_folded) {
-        if (item_.sequence->items_per_strand == 1) {
-          StoreFinalAs<kD, Element>(params_, item_, folded, folded_o, row_,
-                                    lane_ % 4);
-          return;
-        }
-        StorePartial(SlotOf(0), folded, folded_o);
-      }
-    }
     if (item_.sequence->num_chunks == 0) {  // nothing to see: O = 0, LSE = -inf
+      float o[kD / 2];
 #pragma unroll
       for (int i = 0; i < kD / 2; ++i) o[i] = 0.0f;
       StoreFinalAs<kD, Element>(params_, item_, PartialRows{}, o, row_,
                                 lane_ % 4);
       return;
     }
+    if (RunChunks()) return;
     if (!item_.sequence->combines_apart && IsLastArriver()) {
-      CombineStrand<Shape, Element>(params_, item_, threadIdx.x,
-                                    128 * Shape::kWarpgroups, 0,
-                                    item_.num_rows);
+      CombineStrand<Shape, Element, 32>(params_, item_, threadIdx.x,
+                                        128 * Shape::kWarpgroups, 0,
+                                        item_.num_rows);
     }
   }
 
  private:
-  // Slot of a chunk; the strand's first item folds its chunks into slot 0.
-  __device__ __forceinline__ int SlotOf(int chunk) const {
-    if (!Shape::kFolds) return chunk;
-    return chunk < item_.sequence->chunks_per_item
-               ? 0
-               : chunk - item_.sequence->chunks_per_item + 1;
+  // True if the strand's answer is stored: this block had all its chunks.
+  __device__ __forceinline__ bool RunChunks() {
+    float o[kD / 2];
+    PartialRows rows;
+    Folded<kD> folded;
+    const int chunk_keys = item_.sequence->chunk_keys;
+    const int key_end = item_.key_end;
+    int key = item_.key_begin;
+    for (int chunk = item_.chunk_begin; chunk < item_.chunk_end; ++chunk) {
+      const int end = min(key_end, key + chunk_keys);
+      rows = PartialRows();
+      for (int accumulate = 0; key < end; key += kN, accumulate = 1) {
+        RunBlock(key, rows, o, accumulate);
+      }
+      ReduceSums(rows);
+      EndChunk(chunk, rows, o, folded);
+    }
+    if (item_.sequence->items_per_strand > 1) return false;
+    StoreFinalAs<kD, Element>(params_, item_, rows, o, row_, lane_ % 4);
+    return true;
   }
 
-  __device__ __forceinline__ PartialRows RunChunk(int begin, int end,
-                                                  float (&o)[kD / 2]) {
-    PartialRows rows;
-    int accumulate = 0;
-    for (int key = begin; key < end; key += kN) {
-      float s[kN / 2];
-      uint32_t p[kN / 4];
-      ptx::mbarrier_wait(ptx::smem_address(&storage_.k_full[ring_.stage]),
-                         ring_.phase);
-      ptx::wgmma_fence();
-      IssueQk(s);
-      ptx::wgmma_commit_group();
-      ptx::wgmma_wait_group<0>();
-      Release(storage_.k_empty);
-      if (warp_has_rows_) {
-        float rescale[2];
-        Modify(s, key);
-        Softmax(s, rows, rescale);
-        if (accumulate) {
-#pragma unroll
-          for (int i = 0; i < kD / 2; ++i) o[i] *= rescale[i / 2 % 2];
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kN / 4; ++i) {
-        p[i] = ptx::pack<Element>(s[2 * i], s[2 * i + 1]);
-      }
-      ptx::mbarrier_wait(ptx::smem_address(&storage_.v_full[ring_.stage]),
-                         ring_.phase);
-      ScrubV(item_.sequence->len_kv - key);
-      ptx::wgmma_fence();
-      IssuePv(p, o, accumulate);
-      ptx::wgmma_commit_group();
-      ptx::wgmma_wait_group<0>();
-      Release(storage_.v_empty);
-      ring_.Advance();
-      accumulate = 1;
+  // Chunks of the strand's first item are folded, at its end into slot 0 (or,
+  // if they are all there are, left in `rows` and `o`); every other chunk has a
+  // slot of its own.
+  __device__ __forceinline__ void EndChunk(int chunk, PartialRows& rows,
+                                           float (&o)[kD / 2],
+                                           Folded<kD>& folded) const {
+    if (!warp_has_rows_) return;
+    if (item_.chunk_begin > 0) {
+      StorePartial(chunk - item_.sequence->chunks_per_item + 1, rows, o);
+      return;
     }
+    if (chunk > 0) folded.MergeInto(rows, o);
+    if (chunk + 1 < item_.chunk_end) {
+      folded.Keep(rows, o);
+    } else if (item_.sequence->items_per_strand > 1) {
+      StorePartial(0, rows, o);
+    }
+  }
+
+  // S = Q K^T, softmax, O += P V of the next block of the ring.
+  __device__ __forceinline__ void RunBlock(int key, PartialRows& rows,
+                                           float (&o)[kD / 2], int accumulate) {
+    float s[kN / 2];
+    uint32_t p[kN / 4];
+    ptx::mbarrier_wait(ptx::smem_address(&storage_.k_full[ring_.stage]),
+                       ring_.phase);
+    ptx::wgmma_fence();
+    IssueQk(s);
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<0>();
+    Release(storage_.k_empty);
+    if (warp_has_rows_) {
+      float rescale[2];
+      Modify(s, key);
+      Softmax(s, rows, rescale);
+      if (accumulate) {
+#pragma unroll
+        for (int i = 0; i < kD / 2; ++i) o[i] *= rescale[i / 2 % 2];
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kN / 4; ++i) {
+      p[i] = ptx::pack<Element>(s[2 * i], s[2 * i + 1]);
+    }
+    ptx::mbarrier_wait(ptx::smem_address(&storage_.v_full[ring_.stage]),
+                       ring_.phase);
+    ScrubV(len_kv_ - key);
+    ptx::wgmma_fence();
+    IssuePv(p, o, accumulate);
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<0>();
+    Release(storage_.v_empty);
+    ring_.Advance();
+  }
+
+  __device__ __forceinline__ static void ReduceSums(PartialRows& rows) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       rows.l[r] += __shfl_xor_sync(0xffffffffu, rows.l[r], 1);
       rows.l[r] += __shfl_xor_sync(0xffffffffu, rows.l[r], 2);
     }
-    return rows;
   }
 
   __device__ __forceinline__ void IssueQk(float (&s)[kN / 2]) const {
@@ -340,19 +349,17 @@ class DecodeConsumer {
   // Scores to log2-unit logits, -inf where the row may not look.
   __device__ __forceinline__ void Modify(float (&s)[kN / 2], int key) const {
     const int column = key + 2 * (lane_ % 4);
-    const float scale_log2 = item_.problem->scale_log2;
     if (modifies_) {
 #pragma unroll
       for (int i = 0; i < kN / 2; ++i) {
         const int r = i / 2 % 2;
-        const ScoreMod mod = {scale_log2, item_.problem->softcap,
-                              slope_log2_[r]};
+        const ScoreMod mod = {scale_log2_, softcap_, slope_log2_[r]};
         const int j = column + 8 * (i / 4) + i % 2;
         s[i] = mod(s[i], fabsf(diagonal_[r] - static_cast<float>(j)));
       }
     } else {
 #pragma unroll
-      for (int i = 0; i < kN / 2; ++i) s[i] *= scale_log2;
+      for (int i = 0; i < kN / 2; ++i) s[i] *= scale_log2_;
     }
     if (key + kN > clear_end_ || key < clear_begin_) {
 #pragma unroll
@@ -413,34 +420,6 @@ class DecodeConsumer {
   }
 
   template <int kCount>
-  __device__ __forceinline__ void Fold(const PartialRows& rows,
-                                       const float (&o)[kCount],
-                                       PartialRows& folded,
-                                       float (&folded_o)[kCount],
-                                       bool& has_folded) const {
-    if (!warp_has_rows_) {
-      has_folded = true;
-      return;
-    }
-    if (!has_folded) {
-      has_folded = true;
-      folded = rows;
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) folded_o[i] = o[i];
-      return;
-    }
-    MergeFactors factors[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      factors[r] = Merge(folded.m[r], folded.l[r], rows.m[r], rows.l[r]);
-    }
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      folded_o[i] = MergeValue(folded_o[i], o[i], factors[i / 2 % 2]);
-    }
-  }
-
-  template <int kCount>
   __device__ __forceinline__ void StorePartial(int slot,
                                                const PartialRows& rows,
                                                const float (&o)[kCount]) const {
@@ -479,7 +458,7 @@ class DecodeConsumer {
   }
 
   const DecodeParams& params_;
-  const DecodeItem& item_;
+  const DecodeItem item_;
   DecodeStorage<Shape>& storage_;
   const int warpgroup_;
   const int lane_;
@@ -488,6 +467,8 @@ class DecodeConsumer {
   int low_[2], high_[2];
   float diagonal_[2], slope_log2_[2];
   int clear_begin_, clear_end_;  // keys in between need no mask
+  float scale_log2_, softcap_;
+  int len_kv_;
   bool modifies_;
   bool warp_has_rows_;  // else its products are of Q = 0 and nobody reads them
   DecodeRing<Shape::kStages> ring_;
@@ -510,7 +491,7 @@ __device__ __forceinline__ void InitDecodeBarriers(
   ptx::fence_mbarrier_init();
 }
 
-template <typename Shape, typename Element>
+template <typename Shape, typename Element, bool kGrouped>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
     DecodeKernel(const __grid_constant__ DecodeParams params) {
   using Storage = DecodeStorage<Shape>;
@@ -519,14 +500,18 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
   extern __shared__ __align__(1024) uint8_t smem[];
   Storage& storage = *reinterpret_cast<Storage*>(smem);
   if (threadIdx.x == 0) InitDecodeBarriers<Shape>(storage);
+  if (!kGrouped && threadIdx.x == 32) {
+    ptx::prefetch_tensormap(params.maps + kDecodeMapK);
+    ptx::prefetch_tensormap(params.maps + kDecodeMapV);
+  }
   __syncthreads();
-  const DecodeItem item = FindItem(params, blockIdx.x, Shape::kTileQ);
+  const DecodeItem item = FindItem<kGrouped>(params, blockIdx.x, Shape::kTileQ);
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   if (warpgroup == Shape::kWarpgroups) {
     ptx::setmaxnreg_dec<Shape::kProducerRegisters>();
     const int thread = threadIdx.x - 128 * Shape::kWarpgroups;
     if (thread == 0) {
-      ProduceItem<Shape>(item, params, storage);
+      ProduceItem<Shape, kGrouped>(item, params, storage);
     } else if (thread >= 32 && params.scrub_exponent != 0) {
       ScrubItem<Shape>(item, params.scrub_exponent, thread - 32, storage);
     }
@@ -542,14 +527,14 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
 inline constexpr int kCombineRows = 8;
 inline constexpr int kCombineThreads = 256;
 
-template <typename Shape, typename Element>
+template <typename Shape, typename Element, bool kGrouped>
 __global__ void __launch_bounds__(kCombineThreads)
     DecodeCombineKernel(const __grid_constant__ DecodeParams params) {
   // Strands are numbered through all records, like the counters.
   constexpr int kParts = Shape::kTileQ / kCombineRows;
   const int strand = blockIdx.x / kParts;
   DecodeItem item = {&params.problem, &params.sequence, nullptr};
-  if (params.global_sequences != nullptr) {
+  if constexpr (kGrouped) {
     int begin = 0;
     int end = params.num_sequences;
     while (end - begin > 1) {
@@ -563,8 +548,9 @@ __global__ void __launch_bounds__(kCombineThreads)
   if (!item.sequence->combines_apart) return;
   SetStrand(item, strand - item.sequence->first_strand, Shape::kTileQ);
   const int row = blockIdx.x % kParts * kCombineRows;
-  CombineStrand<Shape, Element>(params, item, threadIdx.x, kCombineThreads, row,
-                                min(item.num_rows, row + kCombineRows));
+  CombineStrand<Shape, Element, 16>(params, item, threadIdx.x, kCombineThreads,
+                                    row,
+                                    min(item.num_rows, row + kCombineRows));
 }
 
 }  // namespace attendant::kernels::sm90
