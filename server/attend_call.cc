@@ -58,6 +58,8 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
                       Stage::kReceive);
       return;
     }
+    is_open_ = true;
+    ++env_->open_calls;
     holds_upload_ = true;
     if (const int64_t uploads = ++env_->uploads; uploads > env_->max_uploads) {
       constexpr int64_t kRetryMs = 50;
@@ -111,6 +113,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   }
 
   void OnDone() override {
+    if (is_open_) --env_->open_calls;
     const std::shared_ptr<AttendCall> last = std::move(self_);
   }
 
@@ -288,6 +291,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   bool own_deadline_ = false;  // the server's default is the earlier one
 
   std::shared_ptr<AttendCall> self_;  // until OnDone
+  bool is_open_ = false;              // counted in open_calls
   grpc::ByteBuffer message_;
   grpc::ByteBuffer reply_;  // until OnDone
   int64_t message_bytes_ = 0;

@@ -30,6 +30,8 @@ struct CallEnvironment {
   std::atomic<bool> draining{false};
   // Calls whose request message may be in memory or on its way.
   std::atomic<int64_t> uploads{0};
+  // Calls let in whose reply gRPC has not yet written.
+  std::atomic<int64_t> open_calls{0};
 };
 
 // The reactor of a call whose metadata has come and whose body has not. It

@@ -16,15 +16,12 @@
 #include "server/metrics.h"
 #include "server/process_metrics.h"
 #include "server/server_info.h"
+#include "server/socket_queues.h"
 
 namespace attendant::server {
 namespace {
 
 using std::chrono::milliseconds;
-
-// Time that gRPC gets to end what no call of ours waits for (health watchers
-// stay for ever), after all replies are out.
-constexpr milliseconds kShutdownGrace{200};
 
 void InitPlugins(bool reflection) {
   grpc::EnableDefaultHealthCheckService(true);
@@ -163,13 +160,14 @@ class AttentionServer::Impl {
     // Calls that were let in before may still bring their bodies.
     bool all = WaitUntil(deadline, [&] { return environment_.uploads == 0; });
     engine_->Drain(deadline);
-    // The pool is empty when gRPC has written the last reply to its socket.
+    // Then gRPC writes the last replies to its sockets and gives their memory
+    // back, and then the kernel delivers them.
     all &= WaitUntil(deadline, [&] {
-      return metrics_.in_flight(Method::kAttend) == 0 &&
+      return environment_.open_calls == 0 &&
              engine_->Snapshot().host_pool_used_bytes == 0;
     });
-    server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
-    return all;
+    return all &&
+           WaitUntil(deadline, [] { return UndeliveredSocketBytes() == 0; });
   }
 
   const ServerOptions options_;
@@ -207,6 +205,12 @@ AttentionEngine& AttentionServer::engine() { return *impl_->engine_; }
 Health& AttentionServer::health() { return impl_->health_; }
 std::string AttentionServer::MetricsText() const {
   return impl_->MetricsText();
+}
+int64_t AttentionServer::Begun() const {
+  return impl_->metrics_.started(Method::kAttend);
+}
+int64_t AttentionServer::Answered() const {
+  return impl_->metrics_.finished(Method::kAttend, grpc::StatusCode::OK);
 }
 bool AttentionServer::CheckHealth() { return impl_->CheckHealth(); }
 void AttentionServer::StopBeingReady() { impl_->health_.SetReady("draining"); }

@@ -19,7 +19,8 @@ class AttentionServer {
   // Serves when it returns. UNAVAILABLE if an address cannot be bound.
   static absl::StatusOr<std::unique_ptr<AttentionServer>> Start(
       const ServerOptions& options, std::unique_ptr<AttentionEngine> engine);
-  // Ends what still runs; Drain first to lose nothing.
+  // Ends what still runs; Drain first to lose nothing. gRPC answers calls that
+  // arrive while it shuts down with CANCELLED.
   ~AttentionServer();
 
   // As bound: the port is never 0.
@@ -37,9 +38,14 @@ class AttentionServer {
 
   // Not ready from now on, but still serving: the lame duck.
   void StopBeingReady();
-  // Refuses new calls, finishes the others, sends their replies, stops. False
-  // if calls were left at `deadline` and have been cut off.
+  // Refuses new calls (UNAVAILABLE), finishes the others and waits until their
+  // replies have reached the callers' machines. False if calls were left at
+  // `deadline`. New calls are refused until this object goes.
   bool Drain(Clock::time_point deadline);
+
+  // Attend calls since the start: begun, and ended with OK.
+  int64_t Begun() const;
+  int64_t Answered() const;
 
  private:
   class Impl;

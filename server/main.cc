@@ -1,8 +1,10 @@
 // attendant-server: flags, wiring, signals, drain.
+#include <malloc.h>
 #include <pthread.h>
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <string>
 #include <vector>
@@ -73,8 +75,14 @@ ExitCode ServeUntilStopped(const ServerOptions& options,
                            const sigset_t& signals, AttentionServer& server) {
   constexpr int64_t kHealthPeriodMs = 200;
   bool healthy = true;
+  int64_t begun = 0;
+  int idle_periods = 0;
   while (healthy && !WaitForSignal(signals, kHealthPeriodMs)) {
     healthy = server.CheckHealth();
+    idle_periods = server.Begun() == begun ? idle_periods + 1 : 0;
+    begun = server.Begun();
+    // gRPC's buffers of a burst would stay in the allocator's arenas for good.
+    if (idle_periods == 2) malloc_trim(0);
   }
   Log(healthy ? LogLevel::kInfo : LogLevel::kError,
       healthy ? "stop signal: not ready, draining" : "unhealthy: draining",
@@ -88,7 +96,8 @@ ExitCode ServeUntilStopped(const ServerOptions& options,
   const bool all =
       server.Drain(Clock::now() + std::chrono::seconds(options.drain_seconds));
   Log(all ? LogLevel::kInfo : LogLevel::kError,
-      all ? "drained, nothing lost" : "drain time over, calls were cut off");
+      all ? "drained, nothing lost" : "drain time over, calls were cut off",
+      {{"answered", server.Answered()}});
   if (!healthy) return kUnhealthy;
   return all ? kDrained : kCutOff;
 }
@@ -126,7 +135,11 @@ ExitCode Run(const std::vector<std::string>& arguments) {
     return kCannotStart;
   }
   PrintStart(options, **server);
-  return ServeUntilStopped(options, signals, **server);
+  const ExitCode code = ServeUntilStopped(options, signals, **server);
+  // gRPC's own shutdown answers calls that arrive meanwhile with CANCELLED,
+  // which callers do not repeat. A closed socket is UNAVAILABLE, which they do.
+  std::fflush(stdout);
+  std::_Exit(code);
 }
 
 }  // namespace

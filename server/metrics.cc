@@ -194,9 +194,15 @@ void Metrics::Finished(int code, const AttendOutcome& outcome) {
   counters_.batch_tokens.Observe(outcome.batch_tokens);
 }
 
-int64_t Metrics::in_flight(Method method) const {
+int64_t Metrics::started(Method method) const {
   std::lock_guard lock(mu_);
-  return counters_.in_flight[static_cast<int>(method)];
+  return static_cast<int64_t>(counters_.started[static_cast<int>(method)]);
+}
+
+int64_t Metrics::finished(Method method, int code) const {
+  std::lock_guard lock(mu_);
+  return static_cast<int64_t>(
+      counters_.finished[static_cast<int>(method)][code]);
 }
 
 void Metrics::AddCalls(const Counters& counters, Families* families) {

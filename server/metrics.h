@@ -59,7 +59,8 @@ class Metrics {
   // Counts the end of an Attend call and all that is known of it, at once.
   void Finished(int code, const AttendOutcome& outcome);
 
-  int64_t in_flight(Method method) const;
+  int64_t started(Method method) const;
+  int64_t finished(Method method, int code) const;
 
   // Gauges are given by those who own them.
   std::vector<prometheus::MetricFamily> Collect(const EngineSnapshot& engine,

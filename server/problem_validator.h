@@ -35,7 +35,7 @@ struct ValidatedRequest {
     // Equal = a plain copy of any number of bytes (boolean masks too).
     kernels::DataType from = kernels::DataType::kFloat32;
     kernels::DataType to = kernels::DataType::kFloat32;
-    bool raw = false;         // true = a boolean mask: bytes, not elements
+    bool raw = false;  // true = a boolean mask: bytes, not elements
     int64_t wire_bytes = 0;
     int64_t block_offset = 0;
     int64_t block_bytes = 0;

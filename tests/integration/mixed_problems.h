@@ -1,0 +1,12 @@
+// Small problems of every layout, dtype and option that a request can carry.
+#pragma once
+
+#include <vector>
+
+#include "tests/testing/host_problem.h"
+
+namespace attendant::testing {
+
+std::vector<ProblemOptions> MixedProblems();
+
+}  // namespace attendant::testing

@@ -1,0 +1,66 @@
+// A server on loopback over the real CPU engine, in this process.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "attendant/v1/attention.grpc.pb.h"
+#include "server/attention_server.h"
+
+namespace attendant::testing {
+
+inline constexpr int64_t kTestPoolBytes = int64_t{256} << 20;
+
+inline server::ServerOptions SmallServerOptions() {
+  server::ServerOptions options;
+  options.listen = "127.0.0.1:0";
+  options.http = "127.0.0.1:0";
+  options.engine.backend = server::EngineOptions::Backend::kCpu;
+  options.engine.cpu_threads = 2;
+  options.engine.host_pool_bytes = kTestPoolBytes;
+  options.engine.max_queued_bytes = kTestPoolBytes;
+  options.bounds.max_queued_bytes = kTestPoolBytes;
+  return options;
+}
+
+// With a connection of its own.
+inline std::unique_ptr<v1::AttentionService::Stub> ConnectTo(
+    const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return v1::AttentionService::NewStub(grpc::CreateCustomChannel(
+      address, grpc::InsecureChannelCredentials(), arguments));
+}
+
+class RealServer {
+ public:
+  explicit RealServer(server::ServerOptions options = SmallServerOptions()) {
+    auto engine = server::CreateEngine(options.engine);
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    auto started =
+        server::AttentionServer::Start(options, std::move(engine).value());
+    EXPECT_TRUE(started.ok()) << started.status();
+    server_ = std::move(started).value();
+    stub_ = ConnectTo(server_->grpc_addresses()[0]);
+  }
+
+  server::AttentionServer& server() { return *server_; }
+  v1::AttentionService::Stub& stub() { return *stub_; }
+  std::string address() const { return server_->grpc_addresses()[0]; }
+
+  grpc::Status Attend(const v1::AttendRequest& request,
+                      v1::AttendResponse* reply) {
+    grpc::ClientContext context;
+    return stub_->Attend(&context, request, reply);
+  }
+
+ private:
+  std::unique_ptr<server::AttentionServer> server_;
+  std::unique_ptr<v1::AttentionService::Stub> stub_;
+};
+
+}  // namespace attendant::testing
