@@ -33,6 +33,9 @@ class GuardedBuffer {
   // True if `pointer` points into data() or just behind it.
   bool Contains(const void* pointer) const;
   void Poison();
+  // Under AddressSanitizer: reading the guards (whole() too) is an error from
+  // now on. Elsewhere nothing.
+  void ForbidGuards();
 
  private:
   struct Free {

@@ -79,6 +79,7 @@ HostProblem::HostProblem(const ProblemOptions& options) : options_(options) {
   AllocateTensors();
   AllocateMask();
   FillRandom();
+  for (GuardedBuffer* buffer : inputs()) buffer->ForbidGuards();
 }
 
 void HostProblem::SetSequences() {

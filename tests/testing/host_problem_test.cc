@@ -28,8 +28,8 @@ TEST_P(HostProblemTest, PoisonsWhatNoSequenceOwns) {
   HostProblem problem(SmallOptions(GetParam()));
   int64_t finite = 0;
   for (GuardedBuffer* buffer : problem.inputs()) {
-    const auto* values = reinterpret_cast<const float*>(buffer->whole().data());
-    for (size_t n = 0; n < buffer->whole().size() / 4; ++n) {
+    const auto* values = reinterpret_cast<const float*>(buffer->data());
+    for (int64_t n = 0; n < buffer->size() / 4; ++n) {
       finite += std::isfinite(values[n]);
     }
   }

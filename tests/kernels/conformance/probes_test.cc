@@ -259,20 +259,33 @@ TEST_P(ProbesTest, SoftcapBendsLogits) {
 
 // S = mask + (cap tanh(scale q k / cap) - slope |i + shift - j|), by hand.
 TEST_P(ProbesTest, CapThenAlibiThenMask) {
+  const auto mask_at = [](int64_t b, int64_t h, int64_t i, int64_t j) {
+    return j == 2
+               ? -1.0f
+               : 0.25f * static_cast<float>(i) + 0.5f * static_cast<float>(h) -
+                     0.75f * static_cast<float>(b);
+  };
+  const std::vector<float> slopes = {0.5f, 0.125f, 0.25f, 0.75f};
   for (const DataType type : dtypes()) {
     for (const bool bottom_right : {false, true}) {
       ProblemOptions options;
       options.dtype = type;
+      options.batch = 2;
       options.num_q_heads = options.num_kv_heads = 2;
-      options.seqlen_q = 3;
-      options.seqlen_kv = 6;
+      options.seqlen_q = 4;
+      options.seqlen_kv = 8;
+      options.lens_q = {3, 3};
+      options.lens_kv = {6, 6};
+      options.skips_q = {0, 1};
+      options.skips_kv = {2, 1};
       options.bottom_right = bottom_right;
       options.softmax_scale = 0.5f;
       options.softcap = 2.0f;
-      options.alibi = true;
+      options.alibi = options.alibi_per_batch = true;
       options.mask = MaskKind::kAdditive;
+      options.mask_per_batch = options.mask_per_head = true;
       HostProblem problem(options);
-      problem.slopes() = {0.5f, 0.125f};
+      problem.slopes() = slopes;
       problem.problem().alibi_slopes = problem.slopes();
       problem.FillQ([](int64_t, int64_t, int64_t, int64_t d) {
         return d == 0 ? 4.0f : 0.0f;
@@ -280,23 +293,20 @@ TEST_P(ProbesTest, CapThenAlibiThenMask) {
       problem.FillK([](int64_t, int64_t row, int64_t, int64_t d) {
         return d == 0 ? 0.5f * static_cast<float>(row) : 0.0f;
       });
-      problem.FillMask([](int64_t, int64_t, int64_t i, int64_t j) {
-        return j == 2 ? -1.0f : 0.25f * static_cast<float>(i);
-      });
+      problem.FillMask(mask_at);
       if (!Run(problem)) continue;
-      for (int64_t h = 0; h < 2; ++h) {
-        for (int64_t i = 0; i < 3; ++i) {
-          double sum = 0;
-          for (int64_t j = 0; j < 6; ++j) {
-            const double raw = 0.5 * 4.0 * 0.5 * static_cast<double>(j);
-            const double distance =
-                std::abs(static_cast<double>(i + (bottom_right ? 3 : 0) - j));
-            sum += std::exp(2.0 * std::tanh(raw / 2.0) -
-                            (h == 0 ? 0.5 : 0.125) * distance +
-                            (j == 2 ? -1.0 : 0.25 * static_cast<double>(i)));
-          }
-          EXPECT_NEAR(problem.Lse(0, h, i), std::log(sum), 1e-5);
+      for (int64_t row = 0; row < 12; ++row) {
+        const int64_t b = row / 6, h = row / 3 % 2, i = row % 3;
+        double sum = 0;
+        for (int64_t j = 0; j < 6; ++j) {
+          const double raw = 0.5 * 4.0 * 0.5 * static_cast<double>(j);
+          const double distance =
+              std::abs(static_cast<double>(i + (bottom_right ? 3 : 0) - j));
+          sum += std::exp(2.0 * std::tanh(raw / 2.0) -
+                          slopes[2 * b + h] * distance + mask_at(b, h, i, j));
         }
+        EXPECT_NEAR(problem.Lse(b, h, i), std::log(sum), 1e-5)
+            << "sequence " << b << " head " << h << " row " << i;
       }
     }
   }
