@@ -1,0 +1,14 @@
+#include "kernels/sm80/forward.cuh"
+#include "kernels/sm80/launchers.h"
+
+namespace attendant::kernels::sm80 {
+
+absl::Status LaunchForwardBf16Plain(int head_class, int64_t num_tiles,
+                                    int64_t shared_bytes,
+                                    const LaunchArgs& args,
+                                    cudaStream_t stream) {
+  return LaunchForwardOfClass<__nv_bfloat16, false>(head_class, num_tiles,
+                                                    shared_bytes, args, stream);
+}
+
+}  // namespace attendant::kernels::sm80
