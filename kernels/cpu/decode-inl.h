@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/convert-inl.h"
 #include "kernels/cpu/math-inl.h"
@@ -22,6 +23,62 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DecodeTag = hn::CappedTag<float, 16>;
 using DecodeVec = hn::Vec<DecodeTag>;
 
+// Bytes between the row that is worked on and the one that is fetched: what
+// memory delivers in its latency.
+inline constexpr int64_t kPrefetchBytes = 8192;
+
+// Keys from now on of which the row is fetched.
+template <class Type>
+HWY_INLINE int64_t PrefetchKeys(int64_t size) {
+  const int64_t bytes = size * sizeof(typename Type::Stored);
+  return std::clamp<int64_t>(kPrefetchBytes / bytes, 4, kKeyBlock);
+}
+
+// Fetches a row that may lie behind the end: a prefetch never faults.
+template <class Type>
+HWY_INLINE void PrefetchRow(const typename Type::Stored* from, int64_t rows,
+                            int64_t pitch, int64_t size) {
+  constexpr int64_t kLine = 64;
+  const int64_t bytes = size * sizeof(typename Type::Stored);
+  const uintptr_t row = reinterpret_cast<uintptr_t>(from) +
+                        rows * pitch * sizeof(typename Type::Stored);
+  for (int64_t c = 0; c < bytes; c += kLine) {
+    hwy::Prefetch(reinterpret_cast<const char*>(row + c));
+  }
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// The sums of a whole vector's blocks of 128 bits, in one such block.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE auto SumOfBlocks(D d, V v) {
+  if constexpr (hn::MaxLanes(D()) > 4) {
+    const hn::Half<D> half;
+    return SumOfBlocks(half,
+                       hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  } else {
+    (void)d;
+    return v;
+  }
+}
+#endif
+
+// to[i] = scale * (sum of the lanes of v[i]) for four vectors.
+HWY_INLINE void StoreSums(const DecodeVec* v, float scale, float* to) {
+  const DecodeTag d;
+#if HWY_TARGET == HWY_SCALAR
+  for (int i = 0; i < 4; ++i) to[i] = scale * hn::GetLane(v[i]);
+  (void)d;
+#else
+  const auto fold = [](DecodeTag tag, DecodeVec a, DecodeVec b) HWY_ATTR {
+    return hn::Add(hn::InterleaveLower(tag, a, b),
+                   hn::InterleaveUpper(tag, a, b));
+  };
+  const DecodeVec sums = fold(d, fold(d, v[0], v[2]), fold(d, v[1], v[3]));
+  const hn::FixedTag<float, 4> d4;
+  hn::StoreU(hn::Mul(SumOfBlocks(d, sums), hn::Set(d4, scale)), d4, to);
+#endif
+}
+
 // 4 keys against kRows rows of Q.
 template <class Type, int kRows>
 HWY_INLINE void DecodeScoreKeys(const DecodeScoresArgs& a, int first) {
@@ -33,11 +90,11 @@ HWY_INLINE void DecodeScoreKeys(const DecodeScoresArgs& a, int first) {
     k[i] = static_cast<const typename Type::Stored*>(a.k) +
            std::min(first + i, a.num_keys - 1) * a.k_pitch;
   }
-  DecodeVec sums[kKeys][kRows];
+  DecodeVec sums[kRows][kKeys];
 #pragma GCC unroll 4
   for (int i = 0; i < kKeys; ++i) {
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) sums[i][r] = hn::Zero(d);
+    for (int r = 0; r < kRows; ++r) sums[r][i] = hn::Zero(d);
   }
   const int64_t whole = a.head_dim / lanes * lanes;
   for (int64_t c = 0; c < whole; c += lanes) {
@@ -49,7 +106,7 @@ HWY_INLINE void DecodeScoreKeys(const DecodeScoresArgs& a, int first) {
       const DecodeVec q = hn::LoadU(d, a.q + r * a.q_pitch + c);
 #pragma GCC unroll 4
       for (int i = 0; i < kKeys; ++i) {
-        sums[i][r] = hn::MulAdd(q, keys[i], sums[i][r]);
+        sums[r][i] = hn::MulAdd(q, keys[i], sums[r][i]);
       }
     }
   }
@@ -59,41 +116,48 @@ HWY_INLINE void DecodeScoreKeys(const DecodeScoresArgs& a, int first) {
           LoadSomeFloats<Type>(d, k[i] + whole, a.head_dim - whole);
       for (int r = 0; r < kRows; ++r) {
         const DecodeVec q = hn::LoadU(d, a.q + r * a.q_pitch + whole);
-        sums[i][r] = hn::MulAdd(q, key, sums[i][r]);
+        sums[r][i] = hn::MulAdd(q, key, sums[r][i]);
       }
     }
   }
+#pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-    for (int i = 0; i < kKeys && first + i < a.num_keys; ++i) {
-      a.s[r * kKeyBlock + first + i] =
-          a.scale * hn::GetLane(hn::SumOfLanes(d, sums[i][r]));
-    }
+    StoreSums(sums[r], a.scale, a.s + r * kKeyBlock + first);
   }
 }
 
 template <class Type, int kRows>
-void DecodeScoresOf(const DecodeScoresArgs& a) {
-  for (int n = 0; n < a.num_keys; n += 4) DecodeScoreKeys<Type, kRows>(a, n);
+void DecodeScoresOf(const DecodeScoresArgs& a, bool prefetch) {
+  const auto* k = static_cast<const typename Type::Stored*>(a.k);
+  const int64_t ahead = PrefetchKeys<Type>(a.head_dim);
+  for (int n = 0; n < a.num_keys; n += 4) {
+    for (int i = 0; prefetch && i < 4; ++i) {
+      PrefetchRow<Type>(k, n + i + ahead, a.k_pitch, a.head_dim);
+    }
+    DecodeScoreKeys<Type, kRows>(a, n);
+  }
 }
 
 // Up to four rows at once: what fits in registers.
 template <class Type>
 void DecodeScoresOfType(DecodeScoresArgs a) {
+  bool prefetch = true;
   while (a.rows > 0) {
     const int rows = std::min(a.rows, 4);
     switch (rows) {
       case 1:
-        DecodeScoresOf<Type, 1>(a);
+        DecodeScoresOf<Type, 1>(a, prefetch);
         break;
       case 2:
-        DecodeScoresOf<Type, 2>(a);
+        DecodeScoresOf<Type, 2>(a, prefetch);
         break;
       case 3:
-        DecodeScoresOf<Type, 3>(a);
+        DecodeScoresOf<Type, 3>(a, prefetch);
         break;
       default:
-        DecodeScoresOf<Type, 4>(a);
+        DecodeScoresOf<Type, 4>(a, prefetch);
     }
+    prefetch = false;
     a.rows -= rows;
     a.q += rows * a.q_pitch;
     a.s += rows * kKeyBlock;
@@ -186,7 +250,8 @@ HWY_INLINE DecodeVec LoadValues(DecodeTag d, const typename Type::Stored* v,
 // kRows rows of O, kVecs vectors of dims from `first` on. False, with O
 // unchanged, if the result is not finite (kAsIs only).
 template <class Type, int kRows, int kVecs, Purity kPurity>
-HWY_INLINE bool DecodeSlice(const DecodeValuesArgs& a, int64_t first) {
+HWY_INLINE bool DecodeSlice(const DecodeValuesArgs& a, int64_t first,
+                            bool prefetch) {
   const DecodeTag d;
   const int64_t lanes = hn::Lanes(d);
   DecodeVec sums[kRows][kVecs];
@@ -200,7 +265,9 @@ HWY_INLINE bool DecodeSlice(const DecodeValuesArgs& a, int64_t first) {
     }
   }
   const auto* row = static_cast<const typename Type::Stored*>(a.v) + first;
+  const int64_t ahead = PrefetchKeys<Type>(a.head_dim_v);
   for (int n = 0; n < a.num_keys; ++n, row += a.v_pitch) {
+    if (prefetch) PrefetchRow<Type>(row, ahead, a.v_pitch, a.head_dim_v);
     DecodeVec values[kVecs];
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) {
@@ -239,44 +306,47 @@ HWY_INLINE bool DecodeSlice(const DecodeValuesArgs& a, int64_t first) {
 }
 
 template <class Type, int kRows, int kVecs>
-HWY_INLINE bool DecodeSliceOrFinite(const DecodeValuesArgs& a, int64_t first) {
-  if (DecodeSlice<Type, kRows, kVecs, Purity::kAsIs>(a, first)) return true;
-  DecodeSlice<Type, kRows, kVecs, Purity::kFiniteOnly>(a, first);
+HWY_INLINE bool DecodeSliceOrFinite(const DecodeValuesArgs& a, int64_t first,
+                                    bool prefetch) {
+  if (DecodeSlice<Type, kRows, kVecs, Purity::kAsIs>(a, first, prefetch))
+    return true;
+  DecodeSlice<Type, kRows, kVecs, Purity::kFiniteOnly>(a, first, false);
   return false;
 }
 
 template <class Type, int kRows>
-bool DecodeValuesOf(const DecodeValuesArgs& a) {
+bool DecodeValuesOf(const DecodeValuesArgs& a, bool prefetch) {
   const int64_t lanes = hn::Lanes(DecodeTag());
   bool finite = true;
   int64_t c = 0;
   for (; c + 4 * lanes <= a.head_dim_v; c += 4 * lanes) {
-    finite &= DecodeSliceOrFinite<Type, kRows, 4>(a, c);
+    finite &= DecodeSliceOrFinite<Type, kRows, 4>(a, c, prefetch && c == 0);
   }
   for (; c < a.head_dim_v; c += lanes) {
-    finite &= DecodeSliceOrFinite<Type, kRows, 1>(a, c);
+    finite &= DecodeSliceOrFinite<Type, kRows, 1>(a, c, prefetch && c == 0);
   }
   return finite;
 }
 
 template <class Type>
 bool DecodeValuesOfType(DecodeValuesArgs a) {
-  bool finite = true;
+  bool finite = true, prefetch = true;
   while (a.rows > 0) {
     const int rows = std::min(a.rows, 4);
     switch (rows) {
       case 1:
-        finite &= DecodeValuesOf<Type, 1>(a);
+        finite &= DecodeValuesOf<Type, 1>(a, prefetch);
         break;
       case 2:
-        finite &= DecodeValuesOf<Type, 2>(a);
+        finite &= DecodeValuesOf<Type, 2>(a, prefetch);
         break;
       case 3:
-        finite &= DecodeValuesOf<Type, 3>(a);
+        finite &= DecodeValuesOf<Type, 3>(a, prefetch);
         break;
       default:
-        finite &= DecodeValuesOf<Type, 4>(a);
+        finite &= DecodeValuesOf<Type, 4>(a, prefetch);
     }
+    prefetch = false;
     a.rows -= rows;
     a.p += rows * kKeyBlock;
     a.alpha += rows;

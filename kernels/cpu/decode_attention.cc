@@ -19,6 +19,8 @@ class DecodeRun {
  public:
   DecodeRun(const SimdKernels& simd, const AttentionTask& task, float* scratch)
       : simd_(simd),
+        kernels_(task.problem->dtype == DataType::kBFloat16 ? simd.decode_bf16
+                                                            : simd.decode),
         task_(task),
         problem_(*task.problem),
         sequence_(task.sequence()),
@@ -77,7 +79,7 @@ class DecodeRun {
   }
 
   void Step(int64_t first, int count) {
-    simd_.decode.scores(
+    kernels_.scores(
         {.q = q_,
          .q_pitch = q_pitch_,
          .rows = rows_,
@@ -90,13 +92,13 @@ class DecodeRun {
          .s = s_});
     for (int r = 0; r < rows_; ++r) {
       MaskRow(r, first, count);
-      simd_.decode.softmax({.s = s_ + r * kKeyBlock,
-                            .num_keys = count,
-                            .row_max = &max_[r],
-                            .row_sum = &sum_[r],
-                            .alpha = &alpha_[r]});
+      kernels_.softmax({.s = s_ + r * kKeyBlock,
+                        .num_keys = count,
+                        .row_max = &max_[r],
+                        .row_sum = &sum_[r],
+                        .alpha = &alpha_[r]});
     }
-    const bool finite = simd_.decode.values(
+    const bool finite = kernels_.values(
         {.p = s_,
          .rows = rows_,
          .v = RowOf(problem_.v, sequence_.kv_begin + first, task_.kv_head),
@@ -123,7 +125,7 @@ class DecodeRun {
     const int64_t row = task_.row_begin + r;
     const bool has_bias = problem_.mask.kind != MaskKind::kNone;
     if (has_bias) FillBias(row, first, lo, hi);
-    simd_.decode.mask(
+    kernels_.mask(
         {.s = s_ + r * kKeyBlock,
          .num_keys = count,
          .lo = lo,
@@ -162,6 +164,7 @@ class DecodeRun {
   }
 
   const SimdKernels& simd_;
+  const DecodeKernels& kernels_;
   const AttentionTask& task_;
   const AttentionProblem& problem_;
   const SequenceBounds& sequence_;

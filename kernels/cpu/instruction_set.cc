@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "kernels/cpu/tile_bf16_avx512.h"
+#include "kernels/cpu/avx512_bf16.h"
 
 namespace attendant::kernels::cpu {
 namespace {

@@ -48,14 +48,16 @@ SimdKernels GetSimdKernels() {
       .values = Values,
       .pack_values = PackValues,
   };
+  const DecodeKernels decode = {.scores = DecodeScores,
+                                .mask = DecodeMask,
+                                .softmax = DecodeSoftmax,
+                                .values = DecodeValues};
   return {
       .name = hwy::TargetName(HWY_TARGET),
       .tile_fp32 = tile,
       .tile_bf16 = tile,
-      .decode = {.scores = DecodeScores,
-                 .mask = DecodeMask,
-                 .softmax = DecodeSoftmax,
-                 .values = DecodeValues},
+      .decode = decode,
+      .decode_bf16 = decode,
       .to_float = ToFloat,
       .from_float = FromFloat,
       .transpose = Transpose,

@@ -169,7 +169,8 @@ struct SimdKernels {
   const char* name;       // "AVX3_BF16", "AVX3", "AVX2", "SSE4", "EMU128", ...
   TileKernels tile_fp32;  // operands in fp32, for every input type
   TileKernels tile_bf16;  // for bf16 inputs; may equal tile_fp32
-  DecodeKernels decode;
+  DecodeKernels decode;   // for every input type
+  DecodeKernels decode_bf16;  // for bf16 inputs; may equal decode
 
   // `count` elements of `dtype` to floats.
   void (*to_float)(const void* from, DataType dtype, int64_t count, float* to);

@@ -1,12 +1,11 @@
-#include "kernels/cpu/tile_bf16_avx512.h"
-
-#if defined(__x86_64__) && defined(__GNUC__)
-
+// The tile form on vdpbf16ps: pairs of dims (scores) or of keys (values).
 #include <immintrin.h>
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
+
+#include "kernels/cpu/avx512_bf16.h"
 
 #define ATTENDANT_BF16 \
   __attribute__((      \
@@ -266,32 +265,15 @@ ATTENDANT_BF16 bool PackValues(const PackValuesArgs& a) {
 
 }  // namespace
 
-void AddAvx512Bf16(std::vector<SimdKernels>* kernels) {
-  if (std::strcmp(kernels->front().name, "AVX3") != 0 ||
-      !__builtin_cpu_supports("avx512bf16")) {
-    return;
-  }
-  SimdKernels bf16 = kernels->front();
-  bf16.name = "AVX3_BF16";
-  bf16.tile_bf16 = {.lanes = kLanes,
-                    .unroll = kUnroll,
-                    .bf16_operands = true,
-                    .scores = Scores,
-                    .mask = bf16.tile_fp32.mask,
-                    .softmax = Softmax,
-                    .values = Values,
-                    .pack_values = PackValues};
-  kernels->insert(kernels->begin(), bf16);
+TileKernels Avx512Bf16TileKernels(const TileKernels& avx3) {
+  return {.lanes = kLanes,
+          .unroll = kUnroll,
+          .bf16_operands = true,
+          .scores = Scores,
+          .mask = avx3.mask,
+          .softmax = Softmax,
+          .values = Values,
+          .pack_values = PackValues};
 }
 
 }  // namespace attendant::kernels::cpu
-
-#else
-
-namespace attendant::kernels::cpu {
-
-void AddAvx512Bf16(std::vector<SimdKernels>*) {}
-
-}  // namespace attendant::kernels::cpu
-
-#endif

@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Our CPU kernel against PyTorch's scaled_dot_product_attention on the CPU, in
+one process, with the same number of threads, by turns.
+
+    python3 cpu_forward_bench.py --library libattendant_attention_c.so \\
+        --out results [--threads 2] [--only prefill] [--target AVX2]
+
+Tensors are [batch, heads, rows, head_dim], contiguous, random normal. Times are
+medians; decode also times the mere reading of K and V (a sum). Of PyTorch's two ways to share KV heads (enable_gqa, repeated heads
+made beforehand) the faster one counts. Before it is timed, each case is
+compared with PyTorch's answer in fp32. Writes cpu_forward.json and
+cpu_forward.meta.json (machine, versions, measured read bandwidth, command).
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+
+FLAGS = ("avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16",
+         "amx_bf16")
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--out", help="folder for the results")
+    parser.add_argument("--name", default="cpu_forward")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--only", default="", help="prefill, decode, or a "
+                        "part of a case's name such as d64 or bf16")
+    parser.add_argument("--target", help="ATTENDANT_CPU_TARGET of our kernel")
+    parser.add_argument("--seconds", type=float, default=0.6,
+                        help="measured time of a case, for each peer")
+    return parser.parse_args()
+
+
+def cpu_info():
+    model, flags = platform.processor(), []
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        for line in lines:
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                model = value.strip()
+            if key.strip() == "flags":
+                flags = value.split()
+    return model, " ".join(f for f in FLAGS if f in flags)
+
+
+def cases():
+    for dtype in ("fp32", "bf16"):
+        for head_dim in (64, 128):
+            for causal in (True, False):
+                for rows in (512, 1024, 2048, 4096):
+                    yield {"phase": "prefill", "dtype": dtype,
+                           "head_dim": head_dim, "causal": causal, "batch": 1,
+                           "num_heads": 16, "num_kv_heads": 16,
+                           "seqlen_q": rows, "seqlen_kv": rows}
+    for dtype in ("fp32", "bf16"):
+        for batch in (1, 8):
+            for keys in (4096, 32768):
+                yield {"phase": "decode", "dtype": dtype, "head_dim": 128,
+                       "causal": False, "batch": batch, "num_heads": 32,
+                       "num_kv_heads": 8, "seqlen_q": 1, "seqlen_kv": keys}
+
+
+def name_of(case):
+    return (f"{case['phase']} {case['dtype']} d{case['head_dim']} "
+            f"{'causal' if case['causal'] else 'full'} b{case['batch']} "
+            f"h{case['num_heads']}/{case['num_kv_heads']} "
+            f"{case['seqlen_q']}x{case['seqlen_kv']}")
+
+
+def time_by_turns(functions, seconds, turns=4):
+    """Median milliseconds of each function. Each runs for about `seconds`, in
+    turns that begin with a pause and an untimed call: OpenMP's threads spin
+    for milliseconds after their last work, on the cores that the next needs."""
+    times = {name: [] for name in functions}
+    for _ in range(turns):
+        for name, function in functions.items():
+            time.sleep(0.03)
+            function()
+            end = time.perf_counter() + seconds / turns
+            while not times[name] or time.perf_counter() < end:
+                start = time.perf_counter()
+                function()
+                times[name].append(time.perf_counter() - start)
+    return {name: 1e3 * statistics.median(t) for name, t in times.items()}
+
+
+def visible_pairs(case):
+    pairs = case["seqlen_q"] * case["seqlen_kv"]
+    if case["causal"]:
+        pairs = case["seqlen_q"] * (case["seqlen_q"] + 1) // 2
+    return pairs
+
+
+def measure(torch, attention_c, library, case, arguments):
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[case["dtype"]]
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+
+    def tensor(heads, rows):
+        return torch.randn(case["batch"], heads, rows, case["head_dim"],
+                           dtype=dtype)
+
+    q = tensor(case["num_heads"], case["seqlen_q"])
+    k = tensor(case["num_kv_heads"], case["seqlen_kv"])
+    v = tensor(case["num_kv_heads"], case["seqlen_kv"])
+    out = torch.empty_like(q)
+    ours = library.plan(
+        [attention_c.problem(*(t.transpose(1, 2) for t in (q, k, v, out)),
+                             causal=case["causal"])],
+        "cpu", arguments.threads)
+    functions = {"ours": ours.launch}
+    if case["num_heads"] == case["num_kv_heads"]:
+        functions["torch"] = lambda: sdpa(q, k, v, is_causal=case["causal"])
+    else:
+        group = case["num_heads"] // case["num_kv_heads"]
+        functions["torch gqa"] = lambda: sdpa(q, k, v, enable_gqa=True)
+        wide_k, wide_v = (t.repeat_interleave(group, 1) for t in (k, v))
+        functions["torch wide"] = lambda: sdpa(q, wide_k, wide_v)
+
+    if case["phase"] == "decode":
+        words = [t.view(-1).view(torch.int32).view(torch.float32)
+                 for t in (k, v)]
+        functions["read"] = lambda: [w.sum() for w in words]
+
+    ours.launch()
+    reference = sdpa(q.float(), k.float(), v.float(), enable_gqa=True,
+                     is_causal=case["causal"])
+    error = (out.float() - reference).abs().max().item()
+    if error > {"fp32": 1e-5, "bf16": 2e-2}[case["dtype"]]:
+        sys.exit(f"{name_of(case)}: wrong by {error}")
+
+    with torch.inference_mode():
+        times = time_by_turns(functions, arguments.seconds)
+    row = {key: value for key, value in case.items() if key != "phase"}
+    row["ours_ms"] = round(times.pop("ours"), 4)
+    read_ms = times.pop("read", None)
+    row["torch_ms"] = round(min(times.values()), 4)
+    row["speedup"] = round(row["torch_ms"] / row["ours_ms"], 3)
+    flops = (4 * case["head_dim"] * visible_pairs(case) * case["num_heads"] *
+             case["batch"])
+    row["ours_gflops"] = round(flops / row["ours_ms"] / 1e6, 1)
+    kv_bytes = k.element_size() * (k.numel() + v.numel())
+    row["ours_kv_gbytes_per_s"] = round(kv_bytes / row["ours_ms"] / 1e6, 1)
+    if read_ms:
+        row["read_gbytes_per_s"] = round(kv_bytes / read_ms / 1e6, 1)
+    row["max_error"] = float(f"{error:.2g}")
+    return row
+
+
+def read_bandwidth(torch):
+    """GB/s of summing 1 GiB, the best of several runs."""
+    data = torch.ones(1 << 28)
+    best = 1e9
+    for _ in range(6):
+        start = time.perf_counter()
+        data.sum()
+        best = min(best, time.perf_counter() - start)
+    return data.numel() * 4 / best / 1e9
+
+
+def main():
+    arguments = parse_arguments()
+    if arguments.target:
+        os.environ["ATTENDANT_CPU_TARGET"] = arguments.target
+    import torch
+    import attention_c
+
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(1)
+    library = attention_c.Library(os.path.abspath(arguments.library))
+    model, flags = cpu_info()
+    bandwidth = read_bandwidth(torch)
+    print(f"{model}, {arguments.threads} threads, torch {torch.__version__}, "
+          f"reads {bandwidth:.1f} GB/s")
+    rows = []
+    for case in cases():
+        if arguments.only not in name_of(case):
+            continue
+        row = measure(torch, attention_c, library, case, arguments)
+        row |= {"cpu_flags": flags, "threads": arguments.threads}
+        rows.append(row)
+        print(f"{name_of(case):48} ours {row['ours_ms']:9.3f} ms  torch "
+              f"{row['torch_ms']:9.3f} ms  {row['speedup']:6.2f}x  "
+              f"{row['ours_gflops']:7.1f} GFLOP/s  "
+              f"{row['ours_kv_gbytes_per_s']:6.1f} GB/s of "
+              f"{row.get('read_gbytes_per_s', '-')}", flush=True)
+    for phase, is_phase in (("prefill", lambda r: r["seqlen_q"] > 1),
+                            ("decode", lambda r: r["seqlen_q"] == 1)):
+        ratios = [r["speedup"] for r in rows if is_phase(r)]
+        if ratios:
+            print(f"{phase}: geometric mean {statistics.geometric_mean(ratios):.3f}, "
+                  f"least {min(ratios):.3f}")
+    if arguments.out:
+        write(arguments, rows, torch, model, flags, bandwidth)
+
+
+def write(arguments, rows, torch, model, flags, bandwidth):
+    folder = os.path.dirname(os.path.abspath(__file__))
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, text=True,
+                            capture_output=True, check=False).stdout.strip()
+    meta = {"machine": model, "cpu_flags": flags, "threads": arguments.threads,
+            "cores": os.cpu_count(), "target": arguments.target or "best",
+            "torch": torch.__version__, "commit": commit,
+            "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
+            "read_gbytes_per_s": round(bandwidth, 1),
+            "date": datetime.date.today().isoformat(),
+            "command": "cpu_forward_bench.py " + " ".join(
+                a for a in sys.argv[1:] if "/" not in a)}
+    base = os.path.join(arguments.out, arguments.name)
+    with open(base + ".json", "w", encoding="utf-8") as file:
+        file.write("[\n" + ",\n".join(json.dumps(r) for r in rows) + "\n]\n")
+    with open(base + ".meta.json", "w", encoding="utf-8") as file:
+        json.dump(meta, file, indent=1)
+        file.write("\n")
+
+
+if __name__ == "__main__":
+    main()
