@@ -123,8 +123,8 @@ struct EngineOptions {
   // 50 ms of a CPU's threads, 1e12 on a GPU.
   int64_t work_item_bytes = int64_t{64} << 20;
   double work_item_flops = 0;
-  // A batch takes at most so much, or one work item. FLOPs: 0 = 4 times
-  // work_item_flops.
+  // A batch takes at most so much, or one work item. FLOPs: 0 = as
+  // work_item_flops on a CPU, 4 times that on a GPU.
   int64_t max_batch_bytes = int64_t{256} << 20;
   double max_batch_flops = 0;
 };

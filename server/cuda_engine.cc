@@ -1,7 +1,9 @@
 #include "server/cuda_engine.h"
 
 #include <cuda_runtime_api.h>
+#include <sys/prctl.h>
 
+#include <cstdio>
 #include <memory>
 #include <utility>
 
@@ -27,9 +29,27 @@ using kernels::cuda::PinnedBuffer;
 constexpr int kLeastComputeCapability = 80;
 constexpr int64_t kHostScratchBytes = int64_t{32} << 20;
 constexpr double kItemFlops = 1e12;
+constexpr double kItemsInBatch = 4;
+// Of the free device memory, at most so much becomes the pool.
+constexpr double kMostOfFreeMemory = 0.8;
 constexpr double kAssumedFlopsPerSecond = 2e14;
 // A byte over PCIe at 50 GB/s.
 constexpr double kFlopsPerByte = 4000;
+
+// What is asked for, or less where the device has not that much free.
+absl::StatusOr<int64_t> PoolBytes(const EngineOptions& options) {
+  size_t free = 0, total = 0;
+  RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&free, &total));
+  const auto most =
+      static_cast<int64_t>(static_cast<double>(free) * kMostOfFreeMemory);
+  if (options.device_pool_bytes <= most) return options.device_pool_bytes;
+  std::fprintf(stderr,
+               "attendant: the device has %lld bytes free: its pool gets %lld "
+               "bytes instead of %lld\n",
+               static_cast<long long>(free), static_cast<long long>(most),
+               static_cast<long long>(options.device_pool_bytes));
+  return most;
+}
 
 // An eighth of the pool is workspace and descriptors.
 int64_t ScratchBytes(int64_t pool_bytes) {
@@ -77,12 +97,11 @@ absl::StatusOr<std::unique_ptr<HostMemoryPool>> CreatePinnedHostPool(
   return MakeHostPool(memory, bytes, std::move(owner));
 }
 
-CudaExecutor::Options ExecutorOptions(const EngineOptions& options,
-                                      const DeviceDescription& device,
+CudaExecutor::Options ExecutorOptions(const DeviceDescription& device,
                                       const CudaMemory& memory) {
   CudaExecutor::Options executor;
   executor.device = device.properties;
-  executor.device_scratch_bytes = ScratchBytes(options.device_pool_bytes);
+  executor.device_scratch_bytes = ScratchBytes(memory.device_memory.bytes());
   // Behind what the pool divides.
   executor.device_scratch = memory.device_memory.data() +
                             memory.device_memory.bytes() -
@@ -127,12 +146,11 @@ absl::StatusOr<EngineParts> MakeCudaParts(const EngineOptions& options,
   auto memory = std::make_shared<CudaMemory>();
   memory->device = device.index;
   ASSIGN_OR_RETURN(memory->port, CudaPort::Create());
-  ASSIGN_OR_RETURN(memory->device_memory,
-                   DeviceBuffer::Create(options.device_pool_bytes));
+  ASSIGN_OR_RETURN(const int64_t pool_bytes, PoolBytes(options));
+  ASSIGN_OR_RETURN(memory->device_memory, DeviceBuffer::Create(pool_bytes));
   ASSIGN_OR_RETURN(memory->host_scratch,
                    PinnedBuffer::Create(kHostScratchBytes));
-  const CudaExecutor::Options executor =
-      ExecutorOptions(options, device, *memory);
+  const CudaExecutor::Options executor = ExecutorOptions(device, *memory);
   if (executor.device_scratch_bytes <
       (DevicePort::kNumSlots + 1) * CudaExecutor::kControlBytes) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -145,10 +163,11 @@ absl::StatusOr<EngineParts> MakeCudaParts(const EngineOptions& options,
   ASSIGN_OR_RETURN(parts.host_pool,
                    CreatePinnedHostPool(options.host_pool_bytes));
   parts.device_memory = memory->device_memory.data();
-  parts.device_pool = std::make_unique<RangePool>(
-      options.device_pool_bytes - executor.device_scratch_bytes);
+  parts.device_pool =
+      std::make_unique<RangePool>(pool_bytes - executor.device_scratch_bytes);
   parts.executor_bytes = executor.device_scratch_bytes;
   parts.default_item_flops = kItemFlops;
+  parts.items_in_batch = kItemsInBatch;
   parts.cost_per_byte = kFlopsPerByte;
   parts.assumed_flops_per_second = kAssumedFlopsPerSecond;
   parts.start_executor = [memory, executor](WorkSource* source)
@@ -158,6 +177,8 @@ absl::StatusOr<EngineParts> MakeCudaParts(const EngineOptions& options,
         std::make_unique<CudaExecutor>(executor, source, memory->port.get());
     RETURN_IF_ERROR(made->Prepare());
     made->Start([index = memory->device] {
+      // Its pauses of 20 us would else take 70.
+      prctl(PR_SET_TIMERSLACK, 1000);
       kernels::cuda::LogCudaError(cudaSetDevice(index), "cudaSetDevice");
     });
     return made;

@@ -180,9 +180,15 @@ bool CudaExecutor::MayLaunch(const Slot& slot) const {
     if (other->state == State::kUploading || other->state == State::kUploaded) {
       return false;  // launches keep the order of pulls
     }
-    if (other->state == State::kComputing) ahead += other->estimate_seconds;
+    if (other->state == State::kComputing) ahead += SecondsLeft(*other);
   }
   return ahead < kLaunchAheadSeconds;
+}
+
+double CudaExecutor::SecondsLeft(const Slot& computing) const {
+  const auto begin = std::max(computing.stage_begin, last_compute_end_);
+  const std::chrono::duration<double> since = options_.now() - begin;
+  return std::max(0.0, computing.estimate_seconds - since.count());
 }
 
 absl::Status CudaExecutor::Launch(Slot* slot) {

@@ -77,6 +77,8 @@ class CudaExecutor final : public AttentionExecutor {
   bool AdvanceAll();
   absl::StatusOr<bool> Advance(Slot* slot);
   bool MayLaunch(const Slot& slot) const;
+  // Expected, of what it was launched for.
+  double SecondsLeft(const Slot& computing) const;
   absl::Status Launch(Slot* slot);
   absl::Status ReadFlags(Slot* slot);
   absl::StatusOr<bool> EndCompute(Slot* slot);

@@ -34,9 +34,10 @@ BatchScheduler::Options SchedulerOptions(const EngineOptions& options,
                                   ? options.work_item_flops
                                   : parts.default_item_flops;
   scheduler.max_batch_bytes = options.max_batch_bytes;
-  scheduler.max_batch_flops = options.max_batch_flops > 0
-                                  ? options.max_batch_flops
-                                  : 4 * scheduler.work_item_flops;
+  scheduler.max_batch_flops =
+      options.max_batch_flops > 0
+          ? options.max_batch_flops
+          : parts.items_in_batch * scheduler.work_item_flops;
   scheduler.assumed_flops_per_second = parts.assumed_flops_per_second;
   scheduler.host_pool = parts.host_pool.get();
   scheduler.device_pool = parts.device_pool.get();

@@ -23,7 +23,8 @@ struct EngineParts {
   // Of the device's pool, taken by the executor for itself at start.
   int64_t executor_bytes = 0;
   double default_item_flops = 0;
-  double cost_per_byte = 0;  // see QueueLimits
+  double items_in_batch = 1;  // default of max_batch_flops, in items
+  double cost_per_byte = 0;   // see QueueLimits
   double assumed_flops_per_second = 1e11;
   // Makes the executor and starts it.
   std::function<absl::StatusOr<std::unique_ptr<AttentionExecutor>>(WorkSource*)>

@@ -270,6 +270,24 @@ TEST_F(CudaExecutorTest, ShortLaunchesFollowEachOtherWithoutAGap) {
   for (const Submitted& job : jobs) ExpectRightAnswer(job);
 }
 
+TEST_F(CudaExecutorTest, TheNextLaunchIsGivenShortlyBeforeTheEnd) {
+  scheduling_.max_batch_bytes = 1;
+  scheduling_.assumed_flops_per_second = 4096 / 0.010;  // 10 ms each
+  Start();
+  const Submitted first = Submit({}, 1), second = Submit({}, 2);
+  StepAll();
+  while (port_.Run(Queue::kUpload)) StepAll();
+  clock_.Advance(milliseconds(9));
+  StepAll();
+  EXPECT_EQ(port_.launches, 1);
+  clock_.Advance(std::chrono::microseconds(800));
+  StepAll();
+  EXPECT_EQ(port_.launches, 2);
+  RunAll();
+  ExpectRightAnswer(first);
+  ExpectRightAnswer(second);
+}
+
 TEST_F(CudaExecutorTest, StageTimesAddUp) {
   Start();
   const Submitted job = Submit({});
