@@ -40,6 +40,9 @@ static_assert(v1::AttendRequest::kMaskDataFieldNumber ==
 // A TensorSpec or Region is tens of bytes; more is an attack on memory.
 constexpr uint64_t kMaxSpecBytes = 64 << 10;
 
+// Of kMaxHeaderBytes, for every field: so there are at most 8 million.
+constexpr int64_t kFieldCost = 4;
+
 bool IsTensorField(int number) {
   return number >= kFirstTensorField &&
          number < kFirstTensorField + kNumTensorFields;
@@ -84,6 +87,8 @@ class RequestParser {
  private:
   absl::Status ReadField() {
     const int64_t start = input_->CurrentPosition();
+    // A field costs time even if it is two bytes long.
+    RETURN_IF_ERROR(CountHeaderBytes(kFieldCost));
     uint64_t tag = 0;
     if (!input_->ReadVarint64(&tag) || tag > UINT32_MAX || tag >> 3 == 0) {
       return Malformed(start, "a field's tag");
@@ -185,9 +190,7 @@ class RequestParser {
   }
 
   absl::Status MergeScratch(const pb::FieldDescriptor& field) {
-    if (parsed_.header.MergeFromString(scratch_)) {
-      return CountHeaderBytes(2);
-    }
+    if (parsed_.header.MergeFromString(scratch_)) return absl::OkStatus();
     return InvalidField(field.name(),
                         absl::StrCat(scratch_.size(), " malformed bytes"),
                         "encoded as the proto file says");

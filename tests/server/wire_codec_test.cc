@@ -269,6 +269,15 @@ TEST(ParseAttendRequestTest, HeaderIsBounded) {
               HasSubstr("max_header_bytes"));
 }
 
+TEST(ParseAttendRequestTest, FieldsAreBoundedInNumber) {
+  std::string bytes;
+  for (int i = 0; i <= (8 << 20); ++i) bytes += "\xca\x3e\x01q";
+  const auto parsed = ParseAttendRequest(OneSlice(bytes));
+  EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(parsed.status().message()),
+              HasSubstr("max_header_bytes"));
+}
+
 TEST(CheckNoUnknownFieldsTest, FindsTheFieldAtAnyDepth) {
   v1::GetServerInfoResponse info;
   EXPECT_TRUE(CheckNoUnknownFields(info).ok());
