@@ -14,6 +14,7 @@
 #include "server/log.h"
 #include "server/server_info.h"
 #include "server/server_options.h"
+#include "server/warm_up.h"
 
 namespace attendant::server {
 namespace {
@@ -126,6 +127,11 @@ ExitCode Run(const std::vector<std::string>& arguments) {
   if (!engine.ok()) {
     Log(LogLevel::kError, "cannot start the engine",
         {{"error", engine.status().ToString()}});
+    return kCannotStart;
+  }
+  if (absl::Status status = WarmUp(**engine, options.bounds); !status.ok()) {
+    Log(LogLevel::kError, "cannot start: the engine computes wrong answers",
+        {{"error", status.ToString()}});
     return kCannotStart;
   }
   auto server = AttentionServer::Start(options, std::move(engine).value());

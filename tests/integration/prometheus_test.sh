@@ -11,6 +11,7 @@ for tool in prometheus promtool curl python3; do
 done
 
 work=$(mktemp -d)
+touch "$work/start"
 pids=()
 finish() {
   for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done

@@ -2,7 +2,9 @@
 // reference, holds jobs back when told to, and is never in a hurry.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -76,6 +78,8 @@ class FakeAttentionEngine final : public server::AttentionEngine {
     std::lock_guard lock(mu_);
     admit_status_ = std::move(status);
   }
+  // From now on, O and LSE are all bits set (NaN).
+  void AnswerWrong() { wrong_ = true; }
   void BreakWith(std::string reason) {
     std::lock_guard lock(mu_);
     unhealthy_reason_ = std::move(reason);
@@ -157,10 +161,14 @@ class FakeAttentionEngine final : public server::AttentionEngine {
     woken_.notify_all();
   }
 
-  static void Compute(server::AttentionJob& job) {
+  void Compute(server::AttentionJob& job) const {
     const auto begin = server::Clock::now();
     kernels::reference::Plain(
         server::Placed(*job.request, job.input.data(), job.output->data()));
+    if (wrong_) {
+      std::memset(job.output->data(), 0xff,
+                  static_cast<size_t>(job.output->bytes()));
+    }
     server::JobResult result;
     result.stage = server::Stage::kDownload;
     result.kernel = "fake";
@@ -185,7 +193,7 @@ class FakeAttentionEngine final : public server::AttentionEngine {
         const JobPtr job = jobs_.front();
         jobs_.pop_front();
         ++computed_;
-        Run(&lock, [job] { Compute(*job); });
+        Run(&lock, [this, job] { Compute(*job); });
       } else {
         return;
       }
@@ -217,6 +225,7 @@ class FakeAttentionEngine final : public server::AttentionEngine {
   absl::Status admit_status_;
   std::string unhealthy_reason_;
 
+  std::atomic<bool> wrong_{false};
   std::thread worker_;
 };
 
