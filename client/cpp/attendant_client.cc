@@ -22,9 +22,6 @@ using std::chrono::steady_clock;
 constexpr char kAttend[] = "/attendant.v1.AttentionService/Attend";
 constexpr char kGetServerInfo[] =
     "/attendant.v1.AttentionService/GetServerInfo";
-// Longest time a finished call may keep a connection that still holds the
-// caller's memory.
-constexpr std::chrono::milliseconds kReturnLimit{200};
 
 double Chance() {
   thread_local std::mt19937_64 engine{std::random_device{}()};
@@ -46,6 +43,12 @@ absl::Status CheckOptions(const std::string& target,
   if (options.connections < 1) {
     return InvalidField("connections", absl::StrCat(options.connections),
                         ">= 1");
+  }
+  if (options.stall_timeout < std::chrono::milliseconds(1) ||
+      options.stall_timeout > std::chrono::hours(24)) {
+    return InvalidField("stall_timeout",
+                        absl::StrCat(options.stall_timeout.count(), " ms"),
+                        "1 ms to 24 h");
   }
   if (options.retry.max_attempts < 1) {
     return InvalidField("retry.max_attempts",
@@ -100,15 +103,6 @@ class Client::Impl {
     }
   }
 
-  // Returns when gRPC reads the caller's memory no more. After a call that
-  // ended early a connection may still be writing: it is closed for that.
-  void TakeBack(BorrowedMemory& borrowed, size_t connection) {
-    if (borrowed.WaitUntilReturned(kReturnLimit)) return;
-    connections_.Reconnect(connection);
-    while (!borrowed.WaitUntilReturned(std::chrono::seconds(1))) {
-    }
-  }
-
  private:
   ConnectionSet connections_;
   const RetryOptions retry_;
@@ -139,7 +133,7 @@ absl::StatusOr<AttendResult> Client::Attend(const AttendArgs& args,
   CallOutcome outcome =
       impl_->Call(kAttend, request->message, *deadline, stop, &attempts);
   request->message.Clear();
-  impl_->TakeBack(borrowed, outcome.connection);
+  borrowed.WaitUntilReturned();
   if (!outcome.status.ok()) return outcome.status;
   absl::StatusOr<AttendResult> result =
       DecodeAttendResponse(args, outcome.reply);

@@ -52,6 +52,10 @@ struct ClientOptions {
 
   // TCP connections that calls are spread over: one carries about 2 GB/s.
   int connections = 1;
+  // A connection whose peer takes no bytes for this long is cut off. gRPC ends
+  // no call whose bytes are stuck in a socket, so a deadline can be missed by
+  // as much. Not on unix sockets.
+  std::chrono::milliseconds stall_timeout{20'000};
   RetryOptions retry = {};
 };
 
@@ -67,12 +71,13 @@ class Client {
   Client& operator=(Client&&) noexcept;
   ~Client();
 
-  // Blocks for the answer, `timeout` (> 0) at most, retries included; `stop`
-  // ends it with CANCELLED. Dense tensors (and dense permutations of one) are
-  // sent from the caller's memory without a copy; of views with gaps only
-  // the named elements travel. Nobody reads the caller's memory afterwards.
-  // Errors: the server's; DEADLINE_EXCEEDED; UNAVAILABLE; INVALID_ARGUMENT for
-  // views that name no memory; INTERNAL for a reply that breaks the contract.
+  // Blocks for the answer, `timeout` (> 0) at most, retries included (but see
+  // stall_timeout); `stop` ends it with CANCELLED. Dense tensors (and dense
+  // permutations of one) are sent from the caller's memory without a copy; of
+  // views with gaps only the named elements travel. Nobody reads the caller's
+  // memory afterwards. Errors: the server's; DEADLINE_EXCEEDED; UNAVAILABLE;
+  // INVALID_ARGUMENT for views that name no memory; INTERNAL for a reply that
+  // breaks the contract.
   absl::StatusOr<AttendResult> Attend(const AttendArgs& args,
                                       std::chrono::nanoseconds timeout,
                                       std::stop_token stop = {}) const;

@@ -13,10 +13,14 @@ grpc::Slice BorrowedMemory::Lend(std::span<const std::byte> piece) {
                      new std::shared_ptr<State>(state_));
 }
 
-bool BorrowedMemory::WaitUntilReturned(std::chrono::nanoseconds limit) {
+bool BorrowedMemory::AllReturned() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->lent == 0;
+}
+
+void BorrowedMemory::WaitUntilReturned() {
   std::unique_lock lock(state_->mutex);
-  return state_->returned.wait_for(lock, limit,
-                                   [this] { return state_->lent == 0; });
+  state_->returned.wait(lock, [this] { return state_->lent == 0; });
 }
 
 void BorrowedMemory::Return(void* state) {

@@ -3,7 +3,6 @@
 
 #include <grpcpp/support/slice.h>
 
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -23,8 +22,9 @@ class BorrowedMemory {
   BorrowedMemory& operator=(const BorrowedMemory&) = delete;
 
   grpc::Slice Lend(std::span<const std::byte> piece);
-  // True if nothing is lent any more; waits for that until `limit` has passed.
-  bool WaitUntilReturned(std::chrono::nanoseconds limit);
+  // True if nothing is lent any more.
+  bool AllReturned() const;
+  void WaitUntilReturned();
 
  private:
   struct State {

@@ -76,6 +76,11 @@ std::shared_ptr<grpc::Channel> ConnectionSet::MakeChannel() const {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+  // With any keepalive, gRPC sets TCP_USER_TIMEOUT to its time-out; pings this
+  // rare are within what every server tolerates.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 3'600'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                   static_cast<int>(options_.stall_timeout.count()));
   // Large replies: fewer, larger frames.
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20);
@@ -93,8 +98,7 @@ CallOutcome ConnectionSet::Call(const std::string& method,
   std::shared_ptr<grpc::Channel> channel;
   {
     std::lock_guard lock(mutex_);
-    outcome.connection = next_++ % channels_.size();
-    channel = channels_[outcome.connection];
+    channel = channels_[next_++ % channels_.size()];
   }
   grpc::ClientContext context;
   context.set_deadline(ToGprDeadline(deadline));
@@ -111,12 +115,6 @@ CallOutcome ConnectionSet::Call(const std::string& method,
     outcome.pushback.emplace(pushback->second.data(), pushback->second.size());
   }
   return outcome;
-}
-
-void ConnectionSet::Reconnect(size_t connection) {
-  std::shared_ptr<grpc::Channel> channel = MakeChannel();
-  std::lock_guard lock(mutex_);
-  channels_[connection].swap(channel);
 }
 
 }  // namespace attendant::client

@@ -24,7 +24,6 @@ struct CallOutcome {
   absl::Status status;  // with its ErrorDetail, if the server gave one
   grpc::ByteBuffer reply;
   std::optional<std::string> pushback;
-  size_t connection = 0;  // that carried the call
 };
 
 // Thread-safe. Calls take the connections in turn.
@@ -36,9 +35,6 @@ class ConnectionSet {
   // `method` is "/package.Service/Method". Blocks until the call has ended.
   CallOutcome Call(const std::string& method, const grpc::ByteBuffer& request,
                    SteadyTime deadline, const std::stop_token& stop);
-
-  // Replaces a connection: the old one closes when its calls have ended.
-  void Reconnect(size_t connection);
 
  private:
   std::shared_ptr<grpc::Channel> MakeChannel() const;

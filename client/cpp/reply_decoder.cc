@@ -42,14 +42,14 @@ absl::StatusOr<Tensor> ReadTensor(const std::string& name,
   Tensor tensor;
   tensor.dtype = static_cast<DataType>(spec.dtype());
   tensor.shape.assign(spec.shape().begin(), spec.shape().end());
+  const absl::StatusOr<int64_t> elements = NumElements(tensor.shape);
+  if (!elements.ok()) return Broken(name + " has an impossible shape");
   const std::vector<int64_t> strides(spec.strides().begin(),
                                      spec.strides().end());
   if (!strides.empty() &&
       strides != ContiguousStrides(tensor.dtype, tensor.shape)) {
     return Broken(name + " is not contiguous");
   }
-  const absl::StatusOr<int64_t> elements = NumElements(tensor.shape);
-  if (!elements.ok()) return Broken(name + " has an impossible shape");
   tensor.num_bytes = NumBytes(tensor.dtype, *elements);
   if (tensor.num_bytes != bytes.num_bytes) {
     return Broken(absl::StrCat(name, " has ", bytes.num_bytes,

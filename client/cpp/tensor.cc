@@ -9,7 +9,8 @@
 namespace attendant::client {
 namespace {
 
-constexpr int64_t kMaxElements = int64_t{1} << 62;
+// Their bytes, and bits rounded up to bytes of their own, stay within 64 bits.
+constexpr int64_t kMaxElements = int64_t{1} << 58;
 
 int64_t RoundUpToByte(int64_t entries) { return (entries + 7) / 8 * 8; }
 
@@ -58,8 +59,8 @@ absl::StatusOr<int64_t> NumElements(const std::vector<int64_t>& shape) {
     if (shape[d] == 0) {
       empty = true;
     } else if (elements > kMaxElements / shape[d]) {
-      return InvalidField("shape", absl::StrCat("over 2^62 elements"),
-                          "2^62 elements");
+      return InvalidField("shape", absl::StrCat("over 2^58 elements"),
+                          "at most 2^58 elements");
     } else {
       elements *= shape[d];
     }

@@ -64,8 +64,8 @@ struct Tensor {
   TensorView view() const { return {data, dtype, shape, {}}; }
 };
 
-// Product of the sizes. INVALID_ARGUMENT for a negative size or an overflow of
-// 2^62 elements.
+// Product of the sizes. INVALID_ARGUMENT for a negative size or more than
+// 2^58 elements.
 absl::StatusOr<int64_t> NumElements(const std::vector<int64_t>& shape);
 // Bytes that `elements` of `dtype` take (kBoolBits: whole bytes of one row).
 int64_t NumBytes(DataType dtype, int64_t elements);

@@ -12,7 +12,7 @@ namespace {
 
 // Below this a slice costs more than the copy of its bytes.
 constexpr int64_t kMinPieceBytes = 4096;
-constexpr int64_t kMaxExtent = int64_t{1} << 61;
+constexpr int64_t kMaxExtent = int64_t{1} << 58;
 
 struct Dimension {
   int64_t size;
@@ -42,7 +42,7 @@ absl::Status CheckStrides(const std::string& field, const TensorView& tensor) {
     const int64_t steps = tensor.shape[d] - 1;
     if (steps > 0 && strides[d] > (kMaxExtent - extent) / steps) {
       return InvalidField(name, absl::StrCat(strides[d]),
-                          "within 2^61 elements");
+                          "within 2^58 elements");
     }
     extent += std::max<int64_t>(steps, 0) * strides[d];
   }
@@ -127,7 +127,7 @@ absl::StatusOr<TensorBytes> BytesOf(const std::string& field,
   const absl::StatusOr<int64_t> elements = NumElements(tensor.shape);
   if (!elements.ok()) {
     return InvalidField(field + ".shape", "a negative or too large size",
-                        "sizes >= 0, at most 2^62 elements");
+                        "sizes >= 0, at most 2^58 elements");
   }
   TensorBytes bytes;
   const bool contiguous = tensor.strides.empty();

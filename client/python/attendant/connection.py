@@ -26,6 +26,9 @@ class Connection:
     server_name: str = ""
     token: str = ""
     allow_token_without_tls: bool = False
+    # Seconds. A connection whose peer takes no bytes for this long is cut off;
+    # gRPC ends no call whose bytes are stuck in a socket before that.
+    stall_timeout: float = 20.0
 
     def __post_init__(self) -> None:
         if (self.client_certificate is None) != (self.client_key is None):
@@ -57,6 +60,10 @@ class Connection:
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 2000),
+            # With any keepalive, gRPC sets TCP_USER_TIMEOUT to its time-out; pings
+            # this rare are within what every server tolerates.
+            ("grpc.keepalive_time_ms", 3_600_000),
+            ("grpc.keepalive_timeout_ms", int(self.stall_timeout * 1000)),
             ("grpc.http2.lookahead_bytes", 8 << 20),
             ("grpc.http2.max_frame_size", 4 << 20),
         ]

@@ -45,11 +45,11 @@ def target():
 
 @pytest.fixture
 def fake():
-    """Starts fake servers: fake(answer, port=0) -> FakeServer."""
+    """Starts fake servers: fake(answer, ...) -> FakeServer."""
     servers = []
 
-    def start(answer, port=0):
-        servers.append(FakeServer(answer, port))
+    def start(answer, *arguments):
+        servers.append(FakeServer(answer, *arguments))
         return servers[-1]
 
     yield start

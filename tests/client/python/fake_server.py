@@ -11,7 +11,7 @@ from attendant.v1 import error_pb2
 class FakeServer:
     """answer(request, context) -> AttendResponse, on a port of its own."""
 
-    def __init__(self, answer, port=0):
+    def __init__(self, answer, port=0, credentials=None):
         self.calls = 0
         self.metadata = {}
         self._answer = answer
@@ -36,7 +36,12 @@ class FakeServer:
                 ),
             )
         )
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+        address = f"127.0.0.1:{port}"
+        self.port = (
+            self._server.add_secure_port(address, credentials)
+            if credentials
+            else self._server.add_insecure_port(address)
+        )
         self.target = f"127.0.0.1:{self.port}"
         self._server.start()
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import pickle
+import shutil
+import subprocess
 import threading
 
 import grpc
@@ -137,6 +139,66 @@ def test_sends_its_token(attend, fake):
         client_options={"token": "secret", "allow_token_without_tls": True},
     )
     assert server.metadata["authorization"] == "Bearer secret"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate for localhost that signs itself, and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl command")
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+            "-keyout",
+            "key.pem",
+            "-out",
+            "certificate.pem",
+        ],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
+    names = ("certificate.pem", "key.pem")
+    return tuple((folder / name).read_bytes() for name in names)
+
+
+def test_proves_itself_and_the_server_by_tls(attend, fake, certificate):
+    public, key = certificate
+    credentials = grpc.ssl_server_credentials(
+        [(key, public)], root_certificates=public, require_client_auth=True
+    )
+    target = fake(echo_q, 0, credentials).target
+    good = {
+        "tls": True,
+        "root_certificates": public,
+        "client_certificate": public,
+        "client_key": key,
+        "server_name": "localhost",
+        "token": "over TLS a token may travel",
+        "retry": attendant.RetryPolicy(max_attempts=1),
+    }
+    attend(target, client_options=good)
+    for bad in (
+        {"server_name": "elsewhere"},
+        {"client_certificate": None, "client_key": None},
+        {"root_certificates": None},
+    ):
+        with pytest.raises(attendant.AttendantError, match="UNAVAILABLE"):
+            attend(target, client_options=good | bad)
 
 
 @pytest.mark.parametrize(
