@@ -26,9 +26,9 @@ void* GpuMetrics::Symbol(const char* name) const {
   return dlsym(library_, name);
 }
 
-GpuMetrics::GpuMetrics(const std::string& uuid) {
+GpuMetrics::GpuMetrics(const std::string& uuid, const std::string& library) {
   if (uuid.empty()) return;
-  library_ = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  library_ = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library_ == nullptr) return;
   const auto init = reinterpret_cast<InitFn>(Symbol("nvmlInit_v2"));
   const auto handle =

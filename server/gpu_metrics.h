@@ -8,12 +8,13 @@
 
 namespace attendant::server {
 
-// Loads libnvidia-ml.so.1 at run time. Without it, or where NVML refuses a
+// Loads NVML at run time. Without it, or where NVML refuses a
 // value (MIG, containers), the metric is missing, never zero. Thread-safe.
 class GpuMetrics {
  public:
   // `uuid` of the GPU ("GPU-..." or "MIG-..."); empty = none.
-  explicit GpuMetrics(const std::string& uuid);
+  explicit GpuMetrics(const std::string& uuid,
+                      const std::string& library = "libnvidia-ml.so.1");
   ~GpuMetrics();
   GpuMetrics(const GpuMetrics&) = delete;
   GpuMetrics& operator=(const GpuMetrics&) = delete;

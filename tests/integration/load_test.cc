@@ -29,10 +29,11 @@ using ::testing::HasSubstr;
 using ::testing::Le;
 
 const std::vector<std::string> kFlags = {
-    "--backend=cpu", "--cpu_threads=2", "--host_pool_bytes=256M",
-    "--max_queued_bytes=256M", "--lame_duck_seconds=0"};
+    TestsOnCuda() ? "--backend=cuda" : "--backend=cpu", "--cpu_threads=2",
+    "--host_pool_bytes=256M", "--max_queued_bytes=256M",
+    "--lame_duck_seconds=0"};
 
-bool IsLong() { return std::getenv("ATTENDANT_LONG_TESTS") != nullptr; }
+bool IsLong() { return std::getenv("ATTENDANT_TEST_LONG") != nullptr; }
 
 // Sums over all samples of a family whose labels hold `label`.
 double SumOf(const std::string& text, const std::string& family,
@@ -103,14 +104,15 @@ int64_t IdleBytes(const ServerProcess& server) {
 // Uses most of the pool, so that all its pages are there from then on, as
 // pinned ones are.
 void TouchThePool(const ServerProcess& server) {
-  constexpr int64_t kKeys = 400'000;
+  const int64_t kKeys = TestsOnCuda() ? 800'000 : 400'000;
   v1::AttendRequest request;
-  SetTensor(v1::DATA_TYPE_FP32, v1::LAYOUT_BSHD, {1, 1, 1, 64},
-            request.mutable_q(), request.mutable_q_data());
-  SetTensor(v1::DATA_TYPE_FP32, v1::LAYOUT_BSHD, {1, kKeys, 1, 64},
-            request.mutable_k(), request.mutable_k_data());
-  SetTensor(v1::DATA_TYPE_FP32, v1::LAYOUT_BSHD, {1, kKeys, 1, 64},
-            request.mutable_v(), request.mutable_v_data());
+  const auto dtype = TestsOnCuda() ? v1::DATA_TYPE_BF16 : v1::DATA_TYPE_FP32;
+  SetTensor(dtype, v1::LAYOUT_BSHD, {1, 1, 1, 64}, request.mutable_q(),
+            request.mutable_q_data());
+  SetTensor(dtype, v1::LAYOUT_BSHD, {1, kKeys, 1, 64}, request.mutable_k(),
+            request.mutable_k_data());
+  SetTensor(dtype, v1::LAYOUT_BSHD, {1, kKeys, 1, 64}, request.mutable_v(),
+            request.mutable_v_data());
   grpc::ClientContext context;
   v1::AttendResponse reply;
   const grpc::Status status =

@@ -1,5 +1,7 @@
 #include "tests/integration/mixed_problems.h"
 
+#include "tests/integration/test_backend.h"
+
 namespace attendant::testing {
 namespace {
 
@@ -108,6 +110,10 @@ std::vector<ProblemOptions> MixedProblems() {
   AddLayouts(&all);
   AddPadding(&all);
   AddOptions(&all);
+  if (!TestsOnCuda()) return all;
+  for (ProblemOptions& options : all) {
+    if (options.dtype == kFp32) options.dtype = kBf16;
+  }
   return all;
 }
 

@@ -1,4 +1,5 @@
 // Small problems of every layout, dtype and option that a request can carry.
+// On CUDA (test_backend.h) bf16 stands in for fp32.
 #pragma once
 
 #include <vector>

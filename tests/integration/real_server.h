@@ -1,4 +1,4 @@
-// A server on loopback over the real CPU engine, in this process.
+// A server on loopback over the real engine, in this process.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -9,6 +9,7 @@
 
 #include "attendant/v1/attention.grpc.pb.h"
 #include "server/attention_server.h"
+#include "tests/integration/test_backend.h"
 
 namespace attendant::testing {
 
@@ -18,7 +19,8 @@ inline server::ServerOptions SmallServerOptions() {
   server::ServerOptions options;
   options.listen = "127.0.0.1:0";
   options.http = "127.0.0.1:0";
-  options.engine.backend = server::EngineOptions::Backend::kCpu;
+  options.engine.backend = TestsOnCuda() ? server::EngineOptions::Backend::kCuda
+                                         : server::EngineOptions::Backend::kCpu;
   options.engine.cpu_threads = 2;
   options.engine.host_pool_bytes = kTestPoolBytes;
   options.engine.max_queued_bytes = kTestPoolBytes;
