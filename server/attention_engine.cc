@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,6 +15,7 @@
 #include "server/cpu_executor.h"
 #include "server/device_engine.h"
 #include "server/host_memory_pool.h"
+#include "server/log.h"
 #ifdef ATTENDANT_WITH_CUDA
 #include "server/cuda_engine.h"
 #endif
@@ -92,8 +92,7 @@ void LogChoice(const DeviceDescription& device, const std::string& why) {
                                     ", ", device.uuid, ")")
                      : absl::StrCat("the CPU (", device.properties.num_sms,
                                     " threads, ", device.instruction_set, ")");
-  std::fprintf(stderr, "attendant: computing on %s: %s\n", what.c_str(),
-               why.c_str());
+  Log(LogLevel::kInfo, "computing on " + what, {{"why", why}});
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ class AttentionServer::Impl {
         environment_(engine_.get(), &metrics_, options.bounds,
                      options.max_uploads),
         service_(&environment_),
-        named_service_(MakeNamedService()) {}
+        named_service_(MakeNamedService(&environment_)) {}
 
   ~Impl() {
     admin_.reset();

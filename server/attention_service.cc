@@ -13,8 +13,6 @@ namespace attendant::server {
 namespace {
 
 constexpr char kAttend[] = "/attendant.v1.AttentionService/Attend";
-constexpr char kGetServerInfo[] =
-    "/attendant.v1.AttentionService/GetServerInfo";
 
 grpc::ByteBuffer Serialized(const google::protobuf::Message& message) {
   const grpc::Slice slice(message.SerializeAsString());
@@ -22,8 +20,8 @@ grpc::ByteBuffer Serialized(const google::protobuf::Message& message) {
 }
 
 // OK, or why `message` is not the request that has no fields.
-absl::Status CheckEmptyRequest(grpc::ByteBuffer* message) {
-  grpc::ProtoBufferReader reader(message);
+absl::Status CheckEmptyRequest(grpc::ByteBuffer message) {
+  grpc::ProtoBufferReader reader(&message);
   v1::GetServerInfoRequest request;
   if (!request.ParseFromZeroCopyStream(&reader)) {
     return absl::InvalidArgumentError(
@@ -32,43 +30,41 @@ absl::Status CheckEmptyRequest(grpc::ByteBuffer* message) {
   return CheckNoUnknownFields(request);
 }
 
-// Deletes itself. One read, one answer.
-class InfoCall final : public grpc::ServerGenericBidiReactor {
+using NamedBase = v1::AttentionService::WithGenericMethod_Attend<
+    v1::AttentionService::WithRawCallbackMethod_GetServerInfo<
+        v1::AttentionService::Service>>;
+
+// Attend is the generic service's. At least one method has to be an ordinary
+// one: from it gRPC takes the name that reflection tells.
+class NamedService final : public NamedBase {
  public:
-  InfoCall(CallEnvironment* environment, Clock::time_point server_started)
-      : env_(environment), server_started_(server_started) {
+  explicit NamedService(CallEnvironment* environment) : env_(environment) {}
+
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
+                                          const grpc::ByteBuffer* message,
+                                          grpc::ByteBuffer* reply) override {
     env_->metrics->Started(Method::kGetServerInfo);
-    StartRead(&message_);
+    const absl::Status status = CheckEmptyRequest(*message);
+    if (status.ok()) *reply = Serialized(Describe());
+    const grpc::Status answer = ToGrpcStatus(status);
+    env_->metrics->Finished(Method::kGetServerInfo, answer.error_code());
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(answer);
+    return reactor;
   }
 
-  void OnReadDone(bool ok) override {
-    const absl::Status status =
-        ok ? CheckEmptyRequest(&message_)
-           : absl::InvalidArgumentError(
-                 "GetServerInfo takes one request message");
-    if (!status.ok()) {
-      const grpc::Status answer = ToGrpcStatus(status);
-      env_->metrics->Finished(Method::kGetServerInfo, answer.error_code());
-      Finish(answer);
-      return;
-    }
+ private:
+  v1::GetServerInfoResponse Describe() const {
     v1::GetServerInfoResponse info =
         DescribeServer(env_->engine->device(), env_->bounds);
     info.set_uptime_ns(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                           Clock::now() - server_started_)
+                           Clock::now() - started_)
                            .count());
-    reply_ = Serialized(info);
-    env_->metrics->Finished(Method::kGetServerInfo, grpc::StatusCode::OK);
-    StartWriteAndFinish(&reply_, grpc::WriteOptions(), grpc::Status::OK);
+    return info;
   }
 
-  void OnDone() override { delete this; }
-
- private:
   CallEnvironment* const env_;
-  const Clock::time_point server_started_;
-  grpc::ByteBuffer message_;
-  grpc::ByteBuffer reply_;
+  const Clock::time_point started_ = Clock::now();
 };
 
 // Deletes itself. Refuses a method that does not exist.
@@ -92,14 +88,11 @@ AttentionService::AttentionService(CallEnvironment* environment)
 grpc::ServerGenericBidiReactor* AttentionService::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
   if (context->method() == kAttend) return StartAttendCall(env_, context);
-  if (context->method() == kGetServerInfo) return new InfoCall(env_, started_);
   return new UnknownCall(env_, context->method());
 }
 
-std::unique_ptr<grpc::Service> MakeNamedService() {
-  using Service = v1::AttentionService;
-  return std::make_unique<Service::WithGenericMethod_Attend<
-      Service::WithGenericMethod_GetServerInfo<Service::Service>>>();
+std::unique_ptr<grpc::Service> MakeNamedService(CallEnvironment* environment) {
+  return std::make_unique<NamedService>(environment);
 }
 
 }  // namespace attendant::server

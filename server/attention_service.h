@@ -14,8 +14,8 @@ class Service;
 
 namespace attendant::server {
 
-// A generic service: it sees method and metadata before any byte of a body,
-// and bodies as raw bytes.
+// Attend. A generic service: it sees method and metadata before any byte of a
+// body, and bodies as raw bytes.
 class AttentionService final : public grpc::CallbackGenericService {
  public:
   explicit AttentionService(CallEnvironment* environment);
@@ -26,11 +26,10 @@ class AttentionService final : public grpc::CallbackGenericService {
 
  private:
   CallEnvironment* const env_;
-  const Clock::time_point started_ = Clock::now();
 };
 
-// Names the service and its methods to reflection; every method is handled by
-// the server's generic service. Register it beside that one.
-std::unique_ptr<grpc::Service> MakeNamedService();
+// GetServerInfo, and the service's name for reflection. Register it beside the
+// generic service.
+std::unique_ptr<grpc::Service> MakeNamedService(CallEnvironment* environment);
 
 }  // namespace attendant::server

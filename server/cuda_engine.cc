@@ -3,7 +3,6 @@
 #include <cuda_runtime_api.h>
 #include <sys/prctl.h>
 
-#include <cstdio>
 #include <memory>
 #include <utility>
 
@@ -17,6 +16,7 @@
 #include "server/cuda_executor.h"
 #include "server/cuda_port.h"
 #include "server/host_memory_pool.h"
+#include "server/log.h"
 
 namespace attendant::server {
 namespace {
@@ -43,11 +43,10 @@ absl::StatusOr<int64_t> PoolBytes(const EngineOptions& options) {
   const auto most =
       static_cast<int64_t>(static_cast<double>(free) * kMostOfFreeMemory);
   if (options.device_pool_bytes <= most) return options.device_pool_bytes;
-  std::fprintf(stderr,
-               "attendant: the device has %lld bytes free: its pool gets %lld "
-               "bytes instead of %lld\n",
-               static_cast<long long>(free), static_cast<long long>(most),
-               static_cast<long long>(options.device_pool_bytes));
+  Log(LogLevel::kWarning, "the device's pool is smaller than asked for",
+      {{"free_bytes", free},
+       {"pool_bytes", most},
+       {"asked_bytes", options.device_pool_bytes}});
   return most;
 }
 

@@ -29,7 +29,7 @@ struct ServerOptions {
   // Calls whose body may be on its way at once. gRPC buffers a message whole
   // before anyone sees its size, so this times the largest message bounds what
   // it can hold; one more call is refused before its body is read.
-  int64_t max_uploads = 64;
+  int64_t max_uploads = 128;
   int64_t http2_window_bytes = 0;  // 0 = gRPC tunes it
   int64_t max_streams_per_connection = 0;
   int64_t max_connection_age_seconds = 0;

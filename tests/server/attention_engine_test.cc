@@ -419,7 +419,7 @@ TEST(CreateEngineTest, AutoSaysAloudWhatItChoseAndWhy) {
   const auto engine = CreateEngine(options);
   const std::string said = ::testing::internal::GetCapturedStderr();
   ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_THAT(said, HasSubstr("attendant: computing on "));
+  EXPECT_THAT(said, HasSubstr("\"computing on "));
   if (!(*engine)->device().is_cuda) {
     EXPECT_THAT(said, HasSubstr("the CPU"));
   }

@@ -15,57 +15,40 @@ using std::chrono::seconds;
 using std::chrono::system_clock;
 using ::testing::HasSubstr;
 
-// grpc.health.v1 by hand (its generated code is not packaged):
-// request {string service = 1}, reply {enum status = 1}.
-constexpr int kUnknown = 0, kServing = 1, kNotServing = 2;
-
-grpc::ByteBuffer HealthRequest(const std::string& service) {
-  std::string bytes;
-  if (!service.empty()) {
-    bytes =
-        "\x0a" + std::string(1, static_cast<char>(service.size())) + service;
-  }
-  const grpc::Slice slice(bytes);
-  return grpc::ByteBuffer(&slice, 1);
-}
-
-int HealthStatus(const grpc::ByteBuffer& reply) {
-  std::vector<grpc::Slice> slices;
-  reply.Dump(&slices);
-  std::string bytes;
-  for (const grpc::Slice& slice : slices) {
-    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  }
-  return bytes.size() == 2 && bytes[0] == 8 ? bytes[1] : kUnknown;
-}
-
-// A Health call (Check or Watch), one message at a time.
-class HealthCall {
+// A call of any method: one message sent, then one read at a time.
+class RawStream {
  public:
-  HealthCall(const std::shared_ptr<grpc::Channel>& channel,
-             const std::string& method, const std::string& service)
+  RawStream(const std::shared_ptr<grpc::Channel>& channel,
+            const std::string& method, const std::string& message)
       : stub_(channel) {
     context_.set_deadline(system_clock::now() + seconds(20));
-    call_ = stub_.PrepareCall(&context_, "/grpc.health.v1.Health/" + method,
-                              &queue_);
+    call_ = stub_.PrepareCall(&context_, method, &queue_);
     call_->StartCall(nullptr);
     Next();
-    call_->Write(HealthRequest(service), nullptr);
+    const grpc::Slice slice(message);
+    call_->Write(grpc::ByteBuffer(&slice, 1), nullptr);
     Next();
     call_->WritesDone(nullptr);
     Next();
   }
-  ~HealthCall() {
+  ~RawStream() {
     context_.TryCancel();
     grpc::Status status;
     call_->Finish(&status, nullptr);
     Next();
   }
-  // The next status that the server tells.
-  int Read() {
+  // The next message that the server sends; empty at the end.
+  std::string Read() {
     grpc::ByteBuffer reply;
     call_->Read(&reply, nullptr);
-    return Next() ? HealthStatus(reply) : -1;
+    std::string bytes;
+    if (!Next()) return bytes;
+    std::vector<grpc::Slice> slices;
+    reply.Dump(&slices);
+    for (const grpc::Slice& slice : slices) {
+      bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    }
+    return bytes;
   }
 
  private:
@@ -79,6 +62,30 @@ class HealthCall {
   grpc::ClientContext context_;
   grpc::CompletionQueue queue_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+};
+
+// grpc.health.v1 by hand (its generated code is not packaged):
+// request {string service = 1}, reply {enum status = 1}.
+constexpr int kUnknown = 0, kServing = 1, kNotServing = 2;
+
+class HealthCall {
+ public:
+  HealthCall(const std::shared_ptr<grpc::Channel>& channel,
+             const std::string& method, const std::string& service)
+      : stream_(channel, "/grpc.health.v1.Health/" + method,
+                service.empty()
+                    ? service
+                    : "\x0a" +
+                          std::string(1, static_cast<char>(service.size())) +
+                          service) {}
+  // The next status that the server tells.
+  int Read() {
+    const std::string bytes = stream_.Read();
+    return bytes.size() == 2 && bytes[0] == 8 ? bytes[1] : kUnknown;
+  }
+
+ private:
+  RawStream stream_;
 };
 
 int Check(ServedEngine& served, const std::string& service) {
@@ -97,6 +104,18 @@ TEST(AttentionServer, ServesEveryHealthName) {
        {"", "live", "ready", "attendant.v1.AttentionService"}) {
     EXPECT_EQ(Check(served, name), kServing) << name;
   }
+}
+
+TEST(AttentionServer, ReflectionNamesTheServices) {
+  ServedEngine served;
+  // ServerReflectionRequest {string list_services = 7}
+  RawStream reflection(
+      served.channel(),
+      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+      std::string("\x3a\x00", 2));
+  const std::string services = reflection.Read();
+  EXPECT_THAT(services, HasSubstr("attendant.v1.AttentionService"));
+  EXPECT_THAT(services, HasSubstr("grpc.health.v1.Health"));
 }
 
 TEST(AttentionServer, WatchSeesTheDrainAndLivenessDoesNot) {
