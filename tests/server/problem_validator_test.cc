@@ -670,17 +670,41 @@ TEST(ValidateRequestTest, ADeviceWithoutKernelsServesNothing) {
 }
 
 #ifdef ATTENDANT_WITH_CUDA
-TEST(ValidateRequestTest, Fp32OnAGpuIsRefusedWithTheWordsThatFixIt) {
+kernels::DeviceProperties Hopper() {
   kernels::DeviceProperties hopper;
   hopper.compute_capability = 90;
   hopper.num_sms = 132;
   hopper.shared_memory_per_block_optin = 227 << 10;
+  return hopper;
+}
+
+// Whatever the head size, the strides and the offsets of packed views, some
+// kernel of a GPU serves it.
+TEST(ValidateRequestTest, AGpuServesEveryShapeIn16Bits) {
+  for (int head_dim = 1; head_dim <= 256; ++head_dim) {
+    v1::AttendRequest wire = GoodGroupedQkvRequest();
+    SetTensor(v1::DATA_TYPE_FP16, v1::LAYOUT_BSHD, {2, 3, 8, head_dim},
+              wire.mutable_qkv(), wire.mutable_qkv_data());
+    EXPECT_TRUE(Validate(wire, {}, Hopper()).ok()) << head_dim;
+  }
+  v1::AttendRequest masked = GoodPackedRequest();
+  masked.set_compute_dtype(v1::DATA_TYPE_BF16);
+  SetTensor(v1::DATA_TYPE_FP32, v1::LAYOUT_UNSPECIFIED, {2, 1, 4, 5},
+            masked.mutable_mask(), masked.mutable_mask_data());
+  const auto request = Validate(masked, {}, Hopper());
+  EXPECT_TRUE(request.ok()) << request.status();
+}
+
+TEST(ValidateRequestTest, Fp32OnAGpuIsRefusedWithTheWordsThatFixIt) {
+  const kernels::DeviceProperties hopper = Hopper();
   v1::AttendRequest wire = GoodRequest();
   const absl::Status status = Validate(wire, {}, hopper).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(DetailOf(status)->field(), "compute_dtype");
   EXPECT_EQ(DetailOf(status)->value(), "unset (q.dtype is FP32)");
   EXPECT_THAT(DetailOf(status)->bound(), HasSubstr("BF16 or FP16"));
+  wire.set_compute_dtype(v1::DATA_TYPE_BF16);
+  EXPECT_TRUE(Validate(wire, {}, hopper).ok());
 }
 #endif
 
