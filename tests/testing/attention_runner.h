@@ -45,6 +45,14 @@ class AttentionRunner {
   // Poisons O and LSE, fills uncovered rows, launches, repairs if told to,
   // copies O and LSE back, guards and all.
   virtual absl::Status Run() = 0;
+  // Run while `count` of the GPU's multiprocessors are held by a kernel that
+  // waits for the end of this one. Run must have gone before (loading code may
+  // wait for an idle GPU). DEADLINE_EXCEEDED: not done after 20 s, because the
+  // launch needs more multiprocessors than it found.
+  virtual absl::Status RunBesideHeldMultiprocessors(int count) {
+    return absl::UnimplementedError("only a GPU has them: " +
+                                    std::to_string(count));
+  }
   // True if the last run was repaired.
   virtual bool repaired() const { return false; }
   virtual int64_t workspace_bytes() const { return 0; }

@@ -1,6 +1,7 @@
 // AttentionRunner on the first CUDA device.
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/reference/oracle.h"
 #include "tests/testing/attention_runner.h"
+#include "tests/testing/held_multiprocessors.h"
 
 namespace attendant::testing {
 namespace {
@@ -185,7 +187,16 @@ class CudaRunner : public AttentionRunner {
     return absl::OkStatus();
   }
 
-  absl::Status Run() override {
+  absl::Status Run() override { return RunHolding(0); }
+  absl::Status RunBesideHeldMultiprocessors(int count) override {
+    return RunHolding(count);
+  }
+
+  bool repaired() const override { return repaired_; }
+  int64_t workspace_bytes() const override { return plan_.workspace_bytes(); }
+
+ private:
+  absl::Status RunHolding(int multiprocessors) {
     for (HostProblem* owner : owners_) {
       owner->PoisonOutputs();
       if (HasUncoveredRows(owner->problem())) {
@@ -205,8 +216,7 @@ class CudaRunner : public AttentionRunner {
     context.control = control_.data();
     context.host_descriptors = host_descriptors_.data();
     context.device_descriptors = device_descriptors_.data();
-    RETURN_IF_ERROR(plan_.Launch(context));
-    RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(stream_));
+    RETURN_IF_ERROR(LaunchHolding(context, multiprocessors));
     RETURN_IF_ERROR(RepairIfTold(context));
     for (const auto& mirror : outputs_) RETURN_IF_ERROR(mirror->Download());
     for (const auto& out : spread_outputs_) {
@@ -215,10 +225,27 @@ class CudaRunner : public AttentionRunner {
     return CheckControlIsZero();
   }
 
-  bool repaired() const override { return repaired_; }
-  int64_t workspace_bytes() const override { return plan_.workspace_bytes(); }
+  // Launches and waits.
+  absl::Status LaunchHolding(const kernels::LaunchContext& context,
+                             int multiprocessors) {
+    std::unique_ptr<HeldMultiprocessors> held;
+    if (multiprocessors > 0) {
+      ASSIGN_OR_RETURN(held, HeldMultiprocessors::Hold(multiprocessors));
+    }
+    RETURN_IF_ERROR(plan_.Launch(context));
+    const auto limit =
+        std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (held != nullptr && cudaStreamQuery(stream_) == cudaErrorNotReady) {
+      if (std::chrono::steady_clock::now() > limit) {
+        held.reset();
+        cudaStreamSynchronize(stream_);
+        return absl::DeadlineExceededError(absl::StrCat(
+            "not done while ", multiprocessors, " multiprocessors are held"));
+      }
+    }
+    return ToStatus(cudaStreamSynchronize(stream_), "launch");
+  }
 
- private:
   absl::Status AddMirror(GuardedBuffer* buffer,
                          std::vector<std::unique_ptr<Mirror>>* mirrors) {
     mirrors->push_back(std::make_unique<Mirror>());

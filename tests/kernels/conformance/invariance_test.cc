@@ -199,6 +199,27 @@ TEST_P(InvarianceTest, RepeatedRunsHaveOneHash) {
   }
 }
 
+// A persistent kernel may not count on all of its blocks being there at once.
+TEST_P(InvarianceTest, FewFreeMultiprocessorsAreEnough) {
+  if (!is_gpu()) GTEST_SKIP() << "a CPU has no multiprocessors";
+  std::vector<HostProblem> subjects = ServedSubjects();
+  std::vector<HostProblem*> group;
+  for (HostProblem& subject : subjects) group.push_back(&subject);
+  auto runner = AttentionRunner::Create(kernel(), group);
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const absl::Status free_run = (*runner)->Run();
+  ASSERT_TRUE(free_run.ok()) << free_run;
+  std::vector<std::vector<uint8_t>> answers;
+  for (HostProblem* subject : group) answers.push_back(subject->AnswerBytes());
+  const int held = PropertiesFor(kernel()).num_sms - 32;
+  if (held <= 0) GTEST_SKIP() << "a GPU of 32 multiprocessors or fewer";
+  const absl::Status status = (*runner)->RunBesideHeldMultiprocessors(held);
+  ASSERT_TRUE(status.ok()) << status;
+  for (size_t n = 0; n < group.size(); ++n) {
+    ASSERT_TRUE(SameAnswer(*group[n], answers[n])) << held << " held";
+  }
+}
+
 TEST_P(InvarianceTest, LaunchesSideBySideDoNotChangeABit) {
   constexpr int kThreads = 4;
   std::vector<std::vector<HostProblem>> copies;
