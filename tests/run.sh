@@ -12,7 +12,7 @@ if [ "${1:-}" = --long ]; then
 fi
 start=$SECONDS
 deploy/setup.sh --tests
-deploy/build.sh
+ATTENDANT_CMAKE_ARGS="-DATTENDANT_TESTS=ON ${ATTENDANT_CMAKE_ARGS:-}" deploy/build.sh
 echo "tests: built in $((SECONDS - start)) s"
 ctest --test-dir build --output-on-failure --no-tests=error \
   --timeout 900 "${exclude[@]}" "$@"
