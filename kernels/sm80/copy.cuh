@@ -15,8 +15,8 @@ namespace attendant::kernels::sm80 {
 
 // threadIdx.x, read anew: what derives from it is not kept in registers across
 // the main loop, where the accumulators need them.
-__device__ __forceinline__ int FreshThreadIndex() {
-  int index;
+__device__ __forceinline__ uint32_t FreshThreadIndex() {
+  uint32_t index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
   return index;
 }
@@ -53,35 +53,60 @@ __device__ __forceinline__ void CopyChunkNarrow(uint32_t shared,
 
 // Enqueues rows [first, first + kRows) of K or V, of which those below `end`
 // exist. A thread copies the same chunk of every (kThreads / 8)-th row.
+//
+// Narrow: any alignment; what does not exist becomes 0. Else head_dim is a
+// multiple of 8: chunks past it are left as they are (see ZeroTails), and rows
+// past the end repeat the last one, whose scores are masked. A copy that fills
+// with zeros takes three times the instructions.
 template <int kHeadDim, int kRows, int kThreads, bool kNarrow>
 __device__ __forceinline__ void LoadKv(uint32_t shared, const KvSource& source,
                                        int first, int end, int copy_bytes) {
   constexpr int kRowStep = kThreads / 8;
   constexpr int kPitch = kHeadDim * 2;
-  static_assert(kRows % kRowStep == 0);
-  const int thread = FreshThreadIndex();
-  const int row = thread / 8;
-  const int chunk = thread % 8;
+  static_assert(kRows % kRowStep == 0 && kRowStep % 8 == 0);
+  const uint32_t thread = FreshThreadIndex();
+  const int row = static_cast<int>(thread / 8);
+  const int chunk = static_cast<int>(thread % 8);
   const int64_t row_bytes = 2 * source.row;
   const int valid = 2 * source.head_dim - chunk * 16;
   const uint32_t to = shared + row * kPitch + (chunk ^ (row % 8)) * 16;
-  const std::byte* from = reinterpret_cast<const std::byte*>(source.data) +
-                          (first + row) * row_bytes + chunk * 16;
-  const int rows_left = end - first - row;
+  const std::byte* base =
+      reinterpret_cast<const std::byte*>(source.data) + chunk * 16;
 #pragma unroll
   for (int i = 0; i < kRows / kRowStep; ++i) {
+    const int key = first + row + i * kRowStep;
+    const std::byte* from = base + min(key, end - 1) * row_bytes;
 #pragma unroll
     for (int panel = 0; panel < kHeadDim / 64; ++panel) {
-      const int bytes =
-          i * kRowStep < rows_left ? min(max(valid - panel * 128, 0), 16) : 0;
       const uint32_t at = to + i * kRowStep * kPitch + panel * 128;
       if constexpr (kNarrow) {
+        const int bytes = key < end ? min(max(valid - panel * 128, 0), 16) : 0;
         CopyChunkNarrow(at, from + panel * 128, bytes, copy_bytes);
-      } else {
-        ptx::cp_async_16(at, from + panel * 128, bytes);
+      } else if (valid > panel * 128) {
+        ptx::cp_async_16(at, from + panel * 128);
       }
     }
-    from += kRowStep * row_bytes;
+  }
+}
+
+// Zeroes the chunks past head_dim in all slots of the ring: K in even ones, V
+// in odd ones. Q is 0 there, but 0 * NaN is not.
+template <int kHeadDim, int kRows, int kThreads>
+__device__ __forceinline__ void ZeroTails(uint32_t ring, const TileWork& work,
+                                          int slots) {
+  constexpr int kPitch = kHeadDim * 2;
+  const int chunk = threadIdx.x % 8;
+  for (int row = threadIdx.x / 8; row < slots * kRows; row += kThreads / 8) {
+    const int head_dim = work.kv[row / kRows % 2].head_dim;
+#pragma unroll
+    for (int panel = 0; panel < kHeadDim / 64; ++panel) {
+      if (panel * 64 + chunk * 8 < head_dim) continue;
+      asm volatile(
+          "st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(
+              ring + row * kPitch + panel * 128 + (chunk ^ (row % 8)) * 16),
+          "r"(0)
+          : "memory");
+    }
   }
 }
 

@@ -82,7 +82,7 @@ struct Segment {
 };
 
 // Small blobs travel in the kernel's parameters and save a copy.
-inline constexpr int kInlineBlobBytes = 3072;
+inline constexpr int kInlineBlobBytes = 2816;
 
 // Byte offsets into the blob, and the rest of a launch's arguments.
 struct LaunchArgs {
@@ -93,9 +93,16 @@ struct LaunchArgs {
   uint32_t runs_offset, segments_offset, floats_offset;
   int64_t num_rows;       // combine, repair: rows to look at
   int32_t q_rows;         // rows of the Q tile in shared memory
-  int32_t ring_slots;     // K and V tiles in shared memory, 2 to 4
+  int32_t ring_slots;     // K and V tiles in shared memory, 2 or 4
   int32_t inline_blob;    // boolean
   int32_t natural_units;  // boolean, combine: of partial m; see online_softmax
+  // A launch of one segment has it, its run and its problem here: parameters
+  // come from the constant cache, where the blob's bytes take three dependent
+  // loads.
+  int32_t single;  // boolean
+  Segment segment;
+  Run run;
+  ProblemRecord problem;
   alignas(16) std::byte blob_inline[kInlineBlobBytes];
 };
 static_assert(sizeof(LaunchArgs) < 4096, "kernel parameters before sm_90");

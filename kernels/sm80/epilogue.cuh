@@ -28,8 +28,9 @@ __device__ __forceinline__ RowEnd EndRow(float m, float l, float sink,
   return {1.0f / total, lse};
 }
 
-// A row that saw nothing is 0 whatever its accumulator holds (0 * NaN). The sum
-// with 0 turns -0 into 0: a skipped block and a masked one leave equal bits.
+// The sum with 0 turns -0 into 0: a block passed over and a masked one leave
+// equal bits. A row that saw nothing is 0 whatever its accumulator holds
+// (0 * NaN): its `inverse` is 0.
 __device__ __forceinline__ float EndValue(float o, float inverse) {
   return inverse == 0.0f ? 0.0f : fmaf(o, inverse, 0.0f);
 }
@@ -65,13 +66,13 @@ __device__ __forceinline__ void SumRows(RowState<T>& state) {
   }
 }
 
-// Writes a split's O, m and l. O of a row without keys is left unwritten: the
-// combine reads (m, l) first.
+// Writes a split's m and l; its O follows by StoreFloats.
 template <typename T>
-__device__ __forceinline__ void StorePartials(const TileWork& work,
-                                              int warp_row,
-                                              const RowState<T>& state) {
-  const int lane = threadIdx.x % 32;
+__device__ __forceinline__ void StoreMaxAndSum(const TileWork& work,
+                                               int warp_row,
+                                               const RowState<T>& state) {
+  const int lane = static_cast<int>(FreshThreadIndex() % 32);
+  if (lane % 4 != 0) return;
 #pragma unroll
   for (int f = 0; f < T::kFrags; ++f) {
 #pragma unroll
@@ -80,23 +81,8 @@ __device__ __forceinline__ void StorePartials(const TileWork& work,
       if (row >= work.row_count) continue;
       const int64_t pair = PositionOf(work, row) * work.partial_row +
                            HeadOf(work, row) * work.partial_head;
-      const float l = state.l[f][half];
-      if (lane % 4 == 0) {
-        work.partial_ml[2 * pair] = state.m[f][half];
-        work.partial_ml[2 * pair + 1] = l;
-      }
-      if (l == 0.0f) continue;
-      float* o = work.partial_o + pair * work.head_dim_v;
-#pragma unroll
-      for (int n = 0; n < T::kHeadDim / 8; ++n) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int column = 8 * n + 2 * (lane % 4) + e;
-          if (column < work.head_dim_v) {
-            o[column] = state.o[f][n][2 * half + e];
-          }
-        }
-      }
+      work.partial_ml[2 * pair] = state.m[f][half];
+      work.partial_ml[2 * pair + 1] = state.l[f][half];
     }
   }
 }
@@ -107,7 +93,7 @@ template <typename T>
 __device__ __forceinline__ void EndRows(const TileWork& work, int warp_row,
                                         int32_t* repair_flag,
                                         RowState<T>& state) {
-  const int lane = threadIdx.x % 32;
+  const int lane = static_cast<int>(FreshThreadIndex() % 32);
   bool broken = false;
 #pragma unroll
   for (int f = 0; f < T::kFrags; ++f) {
@@ -137,27 +123,39 @@ __device__ __forceinline__ void EndRows(const TileWork& work, int warp_row,
   if (broken) *repair_flag = 1;
 }
 
-// Writes O element by element: any type, alignment and head size.
+// Where fp32 O of `row` starts: in the output, or in the partials of a split.
+__device__ __forceinline__ float* FloatRow(const TileWork& work, int row) {
+  const int64_t position = PositionOf(work, row);
+  const int64_t head = HeadOf(work, row);
+  if (work.partial_ml != nullptr) {
+    return work.partial_o +
+           (position * work.partial_row + head * work.partial_head) *
+               work.head_dim_v;
+  }
+  return static_cast<float*>(work.out) + position * work.out_row +
+         head * work.out_head;
+}
+
+// Writes O as fp32, element by element.
 template <typename T>
-__device__ __forceinline__ void StoreNarrow(const TileWork& work, int warp_row,
+__device__ __forceinline__ void StoreFloats(const TileWork& work, int warp_row,
                                             const RowState<T>& state) {
-  const int lane = threadIdx.x % 32;
+  const int lane = static_cast<int>(FreshThreadIndex() % 32);
+  const int first_column = 2 * (lane % 4);
+  const int columns_left = work.head_dim_v - first_column;
 #pragma unroll
   for (int f = 0; f < T::kFrags; ++f) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = warp_row + f * 16 + half * 8 + lane / 4;
       if (row >= work.row_count) continue;
-      const int64_t first = PositionOf(work, row) * work.out_row +
-                            HeadOf(work, row) * work.out_head;
+      float* out = FloatRow(work, row) + first_column;
 #pragma unroll
       for (int n = 0; n < T::kHeadDim / 8; ++n) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const int column = 8 * n + 2 * (lane % 4) + e;
-          if (column < work.head_dim_v) {
-            StoreElement(work, first + column, state.o[f][n][2 * half + e],
-                         typename T::Element());
+          if (8 * n + e < columns_left) {
+            out[8 * n + e] = state.o[f][n][2 * half + e];
           }
         }
       }
@@ -165,14 +163,14 @@ __device__ __forceinline__ void StoreNarrow(const TileWork& work, int warp_row,
   }
 }
 
-// Writes O by 16 bytes through this warp's own rows of the Q tile at `shared`
-// (swizzled as in copy.cuh), which nobody needs any more.
+// Writes O as 16-bit elements, through this warp's own rows of the Q tile at
+// `shared` (swizzled as in copy.cuh), which nobody needs any more.
 template <typename T>
-__device__ __forceinline__ void StoreWide(const TileWork& work, int warp_row,
-                                          std::byte* shared,
-                                          const RowState<T>& state) {
+__device__ __forceinline__ void StoreElements(const TileWork& work,
+                                              int warp_row, std::byte* shared,
+                                              const RowState<T>& state) {
   using Mma = ptx::Mma<typename T::Element>;
-  const int lane = threadIdx.x % 32;
+  const int lane = static_cast<int>(FreshThreadIndex() % 32);
   std::byte* rows = shared + warp_row * T::kPitch;
   __syncwarp();
 #pragma unroll
@@ -190,21 +188,31 @@ __device__ __forceinline__ void StoreWide(const TileWork& work, int warp_row,
     }
   }
   __syncwarp();
+  // Eight lanes a row, 16 bytes each: or, where alignment or head size forbids
+  // it, the same bytes one element at a time.
   const int chunk = lane % 8;
-  auto* out = static_cast<uint16_t*>(work.out);
-#pragma unroll
-  for (int i = 0; i < T::kWarpRows / 4; ++i) {
-    const int row = 4 * i + lane / 8;
-    if (warp_row + row >= work.row_count) continue;
-    const int64_t first = PositionOf(work, warp_row + row) * work.out_row +
-                          HeadOf(work, warp_row + row) * work.out_head;
+#pragma unroll 4
+  for (int row = lane / 8; row < T::kWarpRows; row += 4) {
+    if (warp_row + row >= work.row_count) break;
+    uint16_t* out = static_cast<uint16_t*>(work.out) +
+                    PositionOf(work, warp_row + row) * work.out_row +
+                    HeadOf(work, warp_row + row) * work.out_head;
 #pragma unroll
     for (int panel = 0; panel < T::kHeadDim / 64; ++panel) {
       const int column = panel * 64 + chunk * 8;
-      if (column >= work.head_dim_v) continue;
-      *reinterpret_cast<uint4*>(out + first + column) =
-          *reinterpret_cast<const uint4*>(rows + row * T::kPitch + panel * 128 +
-                                          (chunk ^ (row % 8)) * 16);
+      const std::byte* from =
+          rows + row * T::kPitch + panel * 128 + (chunk ^ (row % 8)) * 16;
+      if (work.wide_output) {
+        if (column < work.head_dim_v) {
+          *reinterpret_cast<uint4*>(out + column) =
+              *reinterpret_cast<const uint4*>(from);
+        }
+        continue;
+      }
+#pragma unroll 1
+      for (int i = 0; i < min(8, work.head_dim_v - column); ++i) {
+        out[column + i] = reinterpret_cast<const uint16_t*>(from)[i];
+      }
     }
   }
 }

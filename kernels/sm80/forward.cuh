@@ -10,7 +10,7 @@
 //         see. FLOP: 2 (d + d_v) per visible pair; bound by mma.sync issue
 //         (about 62 % of wgmma's rate on Hopper) and, at d 256, by shared
 //         memory.
-// Shared. The Q tile, then a ring of 2 to 4 slots through which the tiles pass
+// Shared. The Q tile, then a ring of 2 or 4 slots through which the tiles pass
 //         in the order K0 V0 K1 V1 ... by cp.async.
 // Order.  Step s (one K or V tile): wait for its copies; barrier (all warps see
 //         them, and all are done with step s - 1); enqueue step s + slots - 1
@@ -57,8 +57,6 @@ class KvRing {
   __device__ __forceinline__ uint32_t Advance(int block, int is_v) {
     if (slots_ == 4) {
       ptx::cp_async_wait_group<2>();
-    } else if (slots_ == 3) {
-      ptx::cp_async_wait_group<1>();
     } else {
       ptx::cp_async_wait_group<0>();
     }
@@ -100,8 +98,12 @@ __device__ __forceinline__ void VisitKeys(const LaunchArgs& args,
   const int end_block = (work.key_end + T::kKeys - 1) / T::kKeys;
   const int lane = threadIdx.x % 32;
   LoadQ<T::kHeadDim, T::kThreads, T::kGeneral>(shared_q, work, args.q_rows);
-  KvRing<T> ring(work, shared_q + args.q_rows * T::kPitch, args.ring_slots,
-                 first_block, end_block);
+  const uint32_t slots = shared_q + args.q_rows * T::kPitch;
+  if (!T::kGeneral &&
+      min(work.kv[0].head_dim, work.kv[1].head_dim) < T::kHeadDim) {
+    ZeroTails<T::kHeadDim, T::kKeys, T::kThreads>(slots, work, args.ring_slots);
+  }
+  KvRing<T> ring(work, slots, args.ring_slots, first_block, end_block);
 
   const uint32_t q =
       shared_q + warp_row * T::kPitch + RowMajorOffset(lane, T::kPitch);
@@ -118,9 +120,9 @@ __device__ __forceinline__ void VisitKeys(const LaunchArgs& args,
     if (visible) {
       MultiplyQk<T>(q, k + ColumnMajorOffset(lane, T::kPitch), scores);
       if constexpr (T::kGeneral) {
-        ModifyScores<T>(work, warp_row, key, scores);
-      } else if (key < keys.all_begin || key_end > keys.all_end) {
-        MaskScores<T>(work, warp_row, key, scores);
+        ModifyScores<T>(work, keys, warp_row, key, scores);
+      } else {
+        MaskScores<T>(work, keys, key, scores);
       }
       UpdateMax<T>(scores, to_log2, state);
     }
@@ -141,7 +143,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kMinCtas)
   static_assert(sizeof(TileWork) <= kStaticShared);
   if (threadIdx.x < 32) LocateTile(args, work);
   __syncthreads();
-  const int warp_row = threadIdx.x / 32 * T::kWarpRows;
+  int warp_row = threadIdx.x / 32 * T::kWarpRows;
   if (threadIdx.x % 32 == 0) {
     work.warp_keys[threadIdx.x / 32] = KeysOfWarp<T>(work, warp_row);
   }
@@ -153,17 +155,21 @@ __global__ void __launch_bounds__(T::kThreads, T::kMinCtas)
     VisitKeys<T>(args, work, ptx::SharedAddress(shared), warp_row, state);
   }
 
+  // Nothing that the epilogue derives from its thread index is to live through
+  // the main loop.
+  warp_row = static_cast<int>(FreshThreadIndex() / 32) * T::kWarpRows;
   if (warp_row >= work.row_count) return;
   SumRows<T>(state);
   if (work.partial_ml != nullptr) {
-    StorePartials<T>(work, warp_row, state);
+    StoreMaxAndSum<T>(work, warp_row, state);
+    StoreFloats<T>(work, warp_row, state);
     return;
   }
   EndRows<T>(work, warp_row, args.repair_flag, state);
-  if (work.wide_output) {
-    StoreWide<T>(work, warp_row, shared, state);
+  if (work.output_fp32) {
+    StoreFloats<T>(work, warp_row, state);
   } else {
-    StoreNarrow<T>(work, warp_row, state);
+    StoreElements<T>(work, warp_row, shared, state);
   }
 }
 

@@ -233,7 +233,8 @@ KernelKey KeyOf(const AttentionProblem& problem) {
   key.head_class = HeadClass(problem.head_dim, problem.head_dim_v);
   key.general = problem.mask.kind != MaskKind::kNone ||
                 !problem.alibi_slopes.empty() || problem.softcap > 0 ||
-                !tame_scale || CopyBytes(problem) != 16;
+                !tame_scale || CopyBytes(problem) != 16 ||
+                problem.head_dim % 8 != 0 || problem.head_dim_v % 8 != 0;
   return key;
 }
 

@@ -33,11 +33,17 @@ __device__ __forceinline__ WarpKeys KeysOfWarp(const TileWork& work,
 }
 
 // Sets the scores of keys a row may not see to -inf. A select, not a sum: what
-// stands there may be NaN. `key` is the block's first key.
+// stands there may be NaN. `key` is the block's first key; `keys` the warp's.
 template <typename T>
-__device__ __forceinline__ void MaskScores(const TileWork& work, int warp_row,
-                                           int32_t key, Scores<T>& scores) {
-  const int lane = FreshThreadIndex() % 32;
+__device__ __forceinline__ void MaskScores(const TileWork& work,
+                                           const WarpKeys& keys, int32_t key,
+                                           Scores<T>& scores) {
+  const bool left = key < keys.all_begin;
+  const bool right = key + T::kKeys > keys.all_end;
+  if (!left && !right) return;
+  const int thread = static_cast<int>(FreshThreadIndex());
+  const int lane = thread % 32;
+  const int warp_row = thread / 32 * T::kWarpRows;
   const int32_t first_column = key + 2 * (lane % 4);
 #pragma unroll
   for (int f = 0; f < T::kFrags; ++f) {
@@ -45,16 +51,24 @@ __device__ __forceinline__ void MaskScores(const TileWork& work, int warp_row,
     for (int half = 0; half < 2; ++half) {
       const int32_t position =
           PositionOf(work, warp_row + f * 16 + half * 8 + lane / 4);
-      const int32_t begin = max(0, position + work.lo_shift) - first_column;
       const int32_t end =
           min(work.len_kv, position + work.hi_shift) - first_column;
 #pragma unroll
       for (int n = 0; n < T::kKeys / 8; ++n) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const int column = 8 * n + e;
           float& s = scores.s[f][n][2 * half + e];
-          s = column >= begin && column < end ? s : -INFINITY;
+          s = 8 * n + e < end ? s : -INFINITY;
+        }
+      }
+      if (!left) continue;
+      const int32_t begin = position + work.lo_shift - first_column;
+#pragma unroll
+      for (int n = 0; n < T::kKeys / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& s = scores.s[f][n][2 * half + e];
+          s = 8 * n + e >= begin ? s : -INFINITY;
         }
       }
     }

@@ -36,7 +36,8 @@ __device__ __forceinline__ OutputRow LocateRow(const LaunchArgs& args,
 __device__ __forceinline__ TileWork WorkOfRow(const Blob& blob,
                                               const OutputRow& row) {
   TileWork work;
-  SetTensors(blob, *row.run, row.batch, row.head / row.run->pack, work);
+  SetTensors(blob.floats, blob.problems[row.run->problem], *row.run, row.batch,
+             row.head / row.run->pack, work);
   return work;
 }
 

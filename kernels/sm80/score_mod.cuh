@@ -107,7 +107,8 @@ __device__ __forceinline__ void ForEachScore(int32_t key, Scores<T>& scores,
 // The same for a whole block, feature by feature. Keys that a row may not see
 // get -inf.
 template <typename T>
-__device__ __forceinline__ void ModifyScores(const TileWork& work, int warp_row,
+__device__ __forceinline__ void ModifyScores(const TileWork& work,
+                                             const WarpKeys& keys, int warp_row,
                                              int32_t key, Scores<T>& scores) {
   constexpr int kRows = 2 * T::kFrags;
   const int lane = threadIdx.x % 32;
@@ -150,7 +151,7 @@ __device__ __forceinline__ void ModifyScores(const TileWork& work, int warp_row,
                                            : -INFINITY;
     });
   }
-  MaskScores<T>(work, warp_row, key, scores);
+  MaskScores<T>(work, keys, key, scores);
 }
 
 }  // namespace attendant::kernels::sm80

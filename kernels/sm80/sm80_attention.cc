@@ -125,7 +125,14 @@ class Sm80Plan : public KernelPlan {
     args->natural_units = launch.key.general;
     args->inline_blob = launch.blob_is_inline();
     if (args->inline_blob) {
-      return WriteBlob(launch, problems_, args->blob_inline);
+      RETURN_IF_ERROR(WriteBlob(launch, problems_, args->blob_inline));
+      if (launch.members.size() == 1 && launch.segments.size() == 1) {
+        args->single = true;
+        args->segment = launch.segments[0];
+        args->run = launch.runs[0];
+        std::memcpy(&args->problem, args->blob_inline, sizeof(args->problem));
+      }
+      return absl::OkStatus();
     }
     args->blob = static_cast<const std::byte*>(context.device_descriptors) +
                  places_[index].descriptors;

@@ -27,7 +27,8 @@ struct TileShape {
 
 inline constexpr int kNumClasses = 4;
 
-// No masks but causal, window and lengths; scale > 0; copies of 16 bytes.
+// No masks but causal, window and lengths; scale > 0; copies of 16 bytes, head
+// sizes multiples of 8.
 inline constexpr TileShape kPlainTiles[kNumClasses] = {
     {.head_dim = 64, .warps = 4, .warp_rows = 32, .keys = 64, .min_ctas = 2},
     {.head_dim = 128, .warps = 4, .warp_rows = 32, .keys = 64, .min_ctas = 2},
@@ -55,7 +56,7 @@ constexpr int HeadClass(int64_t head_dim, int64_t head_dim_v) {
 // How a launch lies in the shared memory of a device.
 struct SharedLayout {
   int q_rows = 0;      // of the Q tile; a multiple of warp_rows
-  int ring_slots = 0;  // K and V tiles, 2 to 4; 0 = does not fit
+  int ring_slots = 0;  // K and V tiles, 2 or 4; 0 = does not fit
   int64_t bytes = 0;
 };
 
@@ -70,7 +71,7 @@ constexpr SharedLayout FitShared(const TileShape& tile, int q_rows,
   const int64_t share = (optin + reserved) / tile.min_ctas - reserved;
   const int64_t bounds[] = {share, optin};
   for (const int64_t bound : bounds) {
-    for (int slots = 4; slots >= 2; --slots) {
+    for (int slots = 4; slots >= 2; slots -= 2) {
       const int64_t bytes = tile.bytes(q_rows + slots * tile.keys);
       if (bytes + kStaticShared <= bound) return {q_rows, slots, bytes};
     }

@@ -100,10 +100,10 @@ __device__ __forceinline__ int64_t MaskEntryBytes(DeviceMask kind) {
 }
 
 // Pointers, strides and options of head unit `unit` of batch entry `b`.
-__device__ __forceinline__ void SetTensors(const Blob& blob, const Run& run,
-                                           int64_t b, int64_t unit,
-                                           TileWork& work) {
-  const ProblemRecord& p = blob.problems[run.problem];
+__device__ __forceinline__ void SetTensors(const float* floats,
+                                           const ProblemRecord& p,
+                                           const Run& run, int64_t b,
+                                           int64_t unit, TileWork& work) {
   const int64_t head = unit * run.pack;
   const int64_t kv_head = head / p.group;
   work.q = static_cast<const uint16_t*>(p.q) + b * p.q_batch +
@@ -128,9 +128,8 @@ __device__ __forceinline__ void SetTensors(const Blob& blob, const Run& run,
   work.lse_head = p.lse_head;
   work.slopes = p.alibi_offset < 0
                     ? nullptr
-                    : blob.floats + p.alibi_offset + b * p.alibi_batch + head;
-  work.sinks =
-      p.sinks_offset < 0 ? nullptr : blob.floats + p.sinks_offset + head;
+                    : floats + p.alibi_offset + b * p.alibi_batch + head;
+  work.sinks = p.sinks_offset < 0 ? nullptr : floats + p.sinks_offset + head;
   work.mask_kind = p.mask_kind;
   work.mask = static_cast<const std::byte*>(p.mask);
   work.mask_row = p.mask_row;
@@ -184,19 +183,12 @@ __device__ __forceinline__ void SetRows(const LaunchArgs& args, const Run& run,
   }
 }
 
-// Fills `work` for tile blockIdx.x. All lanes of one warp call it; lane 0
-// writes. A barrier must follow.
-__device__ __forceinline__ void LocateTile(const LaunchArgs& args,
-                                           TileWork& work) {
-  const Blob blob = ViewBlob(args);
-  const uint32_t tile = blockIdx.x;
-  const uint32_t found = FindLast(args.num_segments, tile, [&](uint32_t i) {
-    return blob.segments[i].first_tile;
-  });
-  if (threadIdx.x % 32 != 0) return;
-  const Segment& segment = blob.segments[found];
-  const Run& run = blob.runs[segment.run];
-  uint32_t t = tile - segment.first_tile;
+// Fills `work` for tile `t` of a segment.
+__device__ __forceinline__ void SetTile(const LaunchArgs& args,
+                                        const float* floats,
+                                        const ProblemRecord& problem,
+                                        const Run& run, const Segment& segment,
+                                        uint32_t t, TileWork& work) {
   uint32_t split = 0;
   if (run.splits > 1) {
     split = t % run.splits;
@@ -205,7 +197,7 @@ __device__ __forceinline__ void LocateTile(const LaunchArgs& args,
   const uint32_t units = run.batch_count * run.head_units;
   const uint32_t section = segment.section;
   const uint32_t section_tiles = section * segment.m_count;
-  const uint32_t s = t / section_tiles;
+  const uint32_t s = t < section_tiles ? 0 : t / section_tiles;
   const uint32_t rest = t - s * section_tiles;
   const uint32_t width = min(section, units - s * section);
   const uint32_t down = rest / width;
@@ -214,11 +206,33 @@ __device__ __forceinline__ void LocateTile(const LaunchArgs& args,
   const uint32_t head_unit = unit - batch * run.head_units;
   const int32_t m =
       segment.m_begin + segment.m_count - 1 - static_cast<int32_t>(down);
-  SetTensors(blob, run, run.batch_begin + batch, head_unit, work);
+  SetTensors(floats, problem, run, run.batch_begin + batch, head_unit, work);
   const int64_t row_base =
       (static_cast<int64_t>(batch) * run.head_units + head_unit) * run.pack *
       run.len_q;
   SetRows(args, run, row_base, m, static_cast<int32_t>(split), work);
+}
+
+// Fills `work` for tile blockIdx.x. All lanes of one warp call it; lane 0
+// writes. A barrier must follow.
+__device__ __forceinline__ void LocateTile(const LaunchArgs& args,
+                                           TileWork& work) {
+  const Blob blob = ViewBlob(args);
+  const uint32_t tile = blockIdx.x;
+  if (args.single) {
+    if (threadIdx.x != 0) return;
+    SetTile(args, blob.floats, args.problem, args.run, args.segment, tile,
+            work);
+    return;
+  }
+  const uint32_t found = FindLast(args.num_segments, tile, [&](uint32_t i) {
+    return blob.segments[i].first_tile;
+  });
+  if (threadIdx.x != 0) return;
+  const Segment& segment = blob.segments[found];
+  const Run& run = blob.runs[segment.run];
+  SetTile(args, blob.floats, blob.problems[run.problem], run, segment,
+          tile - segment.first_tile, work);
 }
 
 }  // namespace attendant::kernels::sm80

@@ -74,6 +74,8 @@ TEST(KeyOfTest, MasksModifiersOddScalesAndNarrowRowsNeedTheGeneralVariant) {
   problem = plain;
   problem.mask.kind = MaskKind::kBoolBits;
   EXPECT_TRUE(KeyOf(problem).general);
+  EXPECT_TRUE(KeyOf(Contiguous(1, 64, 64, 8, 8, 71)).general);
+  EXPECT_FALSE(KeyOf(Contiguous(1, 64, 64, 8, 8, 72)).general);
   problem = plain;
   problem.k.row_stride += 4;
   EXPECT_EQ(CopyBytes(problem), 8);
