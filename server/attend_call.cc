@@ -94,8 +94,9 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     if (context_->IsCancelled()) return;  // OnCancel ends the call
     no_message_alarm_.Set(
         system_clock::now() + kCancelGrace,
-        [call = shared_from_this()](bool fired) {
-          if (fired) {
+        [weak = weak_from_this()](bool fired) {
+          const auto call = fired ? weak.lock() : nullptr;
+          if (call != nullptr) {
             call->FinishWithError(
                 absl::InvalidArgumentError("Attend takes one request message"),
                 Stage::kReceive);

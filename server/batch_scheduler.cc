@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
-#include "server/errors.h"
 
 namespace attendant::server {
 namespace {
@@ -35,7 +34,7 @@ std::shared_ptr<ScheduledJob> ToScheduled(
 }  // namespace
 
 BatchScheduler::BatchScheduler(Options options) : options_(std::move(options)) {
-  ATTENDANT_CHECK(options_.host_pool != nullptr);
+  ATTENDANT_CHECK(options_.pools.host != nullptr);
   ATTENDANT_CHECK(options_.work_item_bytes > 0 && options_.work_item_flops > 0);
 }
 
@@ -68,50 +67,12 @@ absl::StatusOr<std::shared_ptr<AttentionJob>> BatchScheduler::Admit(
     RETURN_IF_ERROR(CheckDeadline(*job->request, options_.limits, load, rate_,
                                   deadline - job->admitted));
     RETURN_IF_ERROR(CheckRoom(*job->request, options_.limits, load, rate_));
-    RETURN_IF_ERROR(TakeMemory(job.get()));
+    RETURN_IF_ERROR(TakeJobMemory(options_.pools,
+                                  RetryMs(load.cost_left, rate_), job.get()));
     Enter(job.get());
   }
-  std::byte* input = job->input_memory = job->input.data();
-  std::byte* output = job->output_memory = job->output->data();
-  if (options_.device_pool != nullptr) {
-    input = options_.device_memory + job->device_range.offset();
-    output = options_.device_memory + job->device_output_offset;
-  }
-  job->problem = Placed(*job->request, input, output);
+  PlaceProblem(options_.pools, job.get());
   return std::shared_ptr<AttentionJob>(std::move(job));
-}
-
-absl::Status BatchScheduler::TakeMemory(ScheduledJob* job) {
-  const auto overloaded = [&](const char* pool, int64_t used,
-                              int64_t capacity) {
-    return Overloaded(
-        pool, absl::StrCat(used, " bytes in use"),
-        absl::StrCat("room for ", job->bytes, " of ", capacity, " bytes"),
-        RetryMs(LoadBefore(job->key).cost_left, rate_));
-  };
-  const ValidatedRequest& request = *job->request;
-  HostMemoryPool& host = *options_.host_pool;
-  auto input = host.Allocate(request.input_bytes);
-  auto output = host.Allocate(request.output_block_bytes());
-  if (!input.ok() || !output.ok()) {
-    return overloaded("host memory pool", host.used_bytes(),
-                      host.capacity_bytes());
-  }
-  if (RangePool* device = options_.device_pool;
-      device != nullptr && job->bytes > 0) {
-    const auto offset = device->Allocate(job->bytes);
-    if (!offset.has_value()) {
-      return overloaded("device memory pool", device->used_bytes(),
-                        device->capacity_bytes());
-    }
-    job->device_range = RangeHold(device, *offset, job->bytes);
-    job->device_output_offset =
-        *offset + (request.input_bytes + RangePool::kAlignment - 1) /
-                      RangePool::kAlignment * RangePool::kAlignment;
-  }
-  job->input = *std::move(input);
-  job->output = std::make_shared<HostBlock>(*std::move(output));
-  return absl::OkStatus();
 }
 
 void BatchScheduler::Enter(ScheduledJob* job) {
@@ -125,9 +86,7 @@ void BatchScheduler::Enter(ScheduledJob* job) {
   counts_.queued_requests += 1;
   counts_.queued_bytes += job->bytes;
   counts_.queued_flops += job->flops_queued;
-  if (!job->request->ordering_key.empty()) {
-    ordering_[job->request->ordering_key].push_back(job);
-  }
+  lines_.Enter(job);
 }
 
 Clock::time_point BatchScheduler::KeyOf(const ScheduledJob& job) const {
@@ -185,8 +144,7 @@ void BatchScheduler::Cancel(const std::shared_ptr<AttentionJob>& cancelled) {
 
 void BatchScheduler::MakeReadyIfFirst(
     const std::shared_ptr<ScheduledJob>& job) {
-  const std::string& key = job->request->ordering_key;
-  if (!key.empty() && ordering_[key].front() != job.get()) return;
+  if (!lines_.IsFirst(*job)) return;
   job->listed = true;
   ready_.insert(job);
 }
@@ -282,7 +240,7 @@ void BatchScheduler::FinishItem(const Batch& batch, const WorkItem& item) {
   job.items_running -= 1;
   job.items_done += 1;
   if (job.state == ScheduledJob::State::kEnded) {
-    if (job.items_running == 0) ReleaseMemory(&job);
+    if (job.items_running == 0) ReleaseJobMemory(&job);
     return;
   }
   job.cost_left -= options_.limits.Cost(item.range.flops, item.range.bytes);
@@ -329,22 +287,12 @@ double BatchScheduler::EstimateSeconds(const Batch& batch) {
 // --- Ends ---
 
 void BatchScheduler::LeaveOrder(ScheduledJob* job) {
-  const auto found = ordering_.find(job->request->ordering_key);
-  if (found == ordering_.end()) return;
-  std::deque<ScheduledJob*>& line = found->second;
-  const bool was_first = line.front() == job;
-  line.erase(std::find(line.begin(), line.end(), job));
-  if (line.empty()) {
-    ordering_.erase(found);
-  } else if (was_first && line.front()->state == ScheduledJob::State::kQueued) {
-    ScheduledJob* next = line.front();
-    for (const auto& [deadline, submitted] : submitted_) {
-      if (submitted.get() == next) {
-        MakeReadyIfFirst(submitted);
-        break;
-      }
-    }
-  }
+  ScheduledJob* next = lines_.Leave(job);
+  if (next == nullptr || next->state != ScheduledJob::State::kQueued) return;
+  const auto found = std::find_if(
+      submitted_.begin(), submitted_.end(),
+      [&](const auto& entry) { return entry.second.get() == next; });
+  MakeReadyIfFirst(found->second);
 }
 
 void BatchScheduler::LeaveQueue(ScheduledJob* job) {
@@ -372,17 +320,11 @@ void BatchScheduler::EndJob(const std::shared_ptr<ScheduledJob>& job,
   LeaveOrder(job.get());
   job->held_input = std::move(job->input);
   if (!status.ok()) job->held_output = std::move(job->output);
-  if (job->items_running == 0) ReleaseMemory(job.get());
+  if (job->items_running == 0) ReleaseJobMemory(job.get());
   job->result.status = status;
   FillStageTimes(job->submitted, options_.now(), job->intervals, &job->result);
   ended_.emplace_back(job, std::move(job->result));
   timer_.notify_one();
-}
-
-void BatchScheduler::ReleaseMemory(ScheduledJob* job) {
-  job->held_input = HostBlock();
-  job->held_output.reset();
-  job->device_range = RangeHold();
 }
 
 void BatchScheduler::Forget(ScheduledJob* job) {
@@ -481,9 +423,9 @@ bool BatchScheduler::WaitIdle(Clock::time_point deadline) {
 EngineSnapshot BatchScheduler::Snapshot() const {
   std::lock_guard lock(mu_);
   EngineSnapshot snapshot = counts_;
-  snapshot.host_pool_capacity_bytes = options_.host_pool->capacity_bytes();
-  snapshot.host_pool_used_bytes = options_.host_pool->used_bytes();
-  if (const RangePool* device = options_.device_pool; device != nullptr) {
+  snapshot.host_pool_capacity_bytes = options_.pools.host->capacity_bytes();
+  snapshot.host_pool_used_bytes = options_.pools.host->used_bytes();
+  if (const RangePool* device = options_.pools.device; device != nullptr) {
     snapshot.device_reserved_bytes = device->capacity_bytes();
     snapshot.device_used_bytes = device->used_bytes();
     snapshot.device_peak_bytes = device->peak_bytes();

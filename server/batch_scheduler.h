@@ -14,20 +14,18 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/admission.h"
 #include "server/attention_engine.h"
 #include "server/attention_executor.h"
-#include "server/range_pool.h"
+#include "server/job_memory.h"
+#include "server/ordering_lines.h"
 #include "server/scheduled_job.h"
 #include "server/service_rate.h"
 
@@ -44,10 +42,7 @@ class BatchScheduler final : public WorkSource {
     double max_batch_flops = 0;
     // Of an idle device whose speed was not measured yet; orders items only.
     double assumed_flops_per_second = 1e11;
-    HostMemoryPool* host_pool = nullptr;
-    // Both null unless jobs need device memory of their own.
-    RangePool* device_pool = nullptr;
-    std::byte* device_memory = nullptr;
+    JobPools pools;
     std::function<Clock::time_point()> now = [] { return Clock::now(); };
   };
 
@@ -95,7 +90,6 @@ class BatchScheduler final : public WorkSource {
   using ReadyJobs = std::set<std::shared_ptr<ScheduledJob>, EarlierKey>;
 
   // All below: mu_ held, unless they say otherwise.
-  absl::Status TakeMemory(ScheduledJob* job);
   void Enter(ScheduledJob* job);
   Clock::time_point KeyOf(const ScheduledJob& job) const;
   double SecondsOf(double cost) const;
@@ -111,7 +105,6 @@ class BatchScheduler final : public WorkSource {
   void EndSubmitted(const absl::Status& why);
   void FinishItem(const Batch& batch, const WorkItem& item);
   void CountBatch(const Batch& batch, Clock::time_point now);
-  static void ReleaseMemory(ScheduledJob* job);
   // mu_ not held: a job that was never submitted is gone.
   void Forget(ScheduledJob* job);
 
@@ -126,7 +119,7 @@ class BatchScheduler final : public WorkSource {
   std::set<std::pair<Clock::time_point, std::shared_ptr<ScheduledJob>>>
       submitted_;  // by deadline, not ended
   ReadyJobs ready_;
-  std::map<std::string, std::deque<ScheduledJob*>> ordering_;
+  OrderingLines lines_;
   std::deque<std::pair<std::shared_ptr<ScheduledJob>, JobResult>> ended_;
   ServiceRate rate_;
   Clock::time_point last_finish_;

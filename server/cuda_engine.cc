@@ -151,11 +151,11 @@ absl::StatusOr<EngineParts> MakeCudaParts(const EngineOptions& options,
                    PinnedBuffer::Create(kHostScratchBytes));
   const CudaExecutor::Options executor = ExecutorOptions(device, *memory);
   if (executor.device_scratch_bytes <
-      (DevicePort::kNumSlots + 1) * CudaExecutor::kControlBytes) {
+      (DevicePort::kNumSlots + 1) * LaunchScratch::kControlBytes) {
     return absl::InvalidArgumentError(absl::StrCat(
         "device_pool_bytes is ", options.device_pool_bytes,
         ", must be at least ",
-        8 * (DevicePort::kNumSlots + 1) * CudaExecutor::kControlBytes));
+        8 * (DevicePort::kNumSlots + 1) * LaunchScratch::kControlBytes));
   }
   EngineParts parts;
   parts.device = device;

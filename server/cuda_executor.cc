@@ -25,21 +25,6 @@ constexpr double kLaunchAheadSeconds = 300e-6;
 constexpr std::chrono::microseconds kEagerTime{200};
 constexpr std::chrono::microseconds kPause{20};
 
-// A range of `bytes` from the pool; false if there is none now.
-bool Take(RangePool* pool, int64_t bytes, RangeHold* hold) {
-  *hold = RangeHold();
-  if (bytes == 0) return true;
-  const auto offset = pool->Allocate(bytes);
-  if (!offset.has_value()) return false;
-  *hold = RangeHold(pool, *offset, bytes);
-  return true;
-}
-
-int64_t FlagBytes(const kernels::AttentionPlan& plan) {
-  return static_cast<int64_t>(plan.repair_flag_offsets().size() *
-                              sizeof(int32_t));
-}
-
 }  // namespace
 
 CudaExecutor::CudaExecutor(Options options, WorkSource* source,
@@ -47,9 +32,9 @@ CudaExecutor::CudaExecutor(Options options, WorkSource* source,
     : options_(std::move(options)),
       source_(source),
       port_(port),
-      device_scratch_(options_.device_scratch_bytes -
-                      DevicePort::kNumSlots * kControlBytes),
-      host_scratch_(options_.host_scratch_bytes) {
+      scratch_(DevicePort::kNumSlots, options_.device_scratch,
+               options_.device_scratch_bytes, options_.host_scratch,
+               options_.host_scratch_bytes) {
   for (int i = DevicePort::kNumSlots - 1; i >= 0; --i) {
     slots_[i].index = i;
     free_.push_back(&slots_[i]);
@@ -59,9 +44,8 @@ CudaExecutor::CudaExecutor(Options options, WorkSource* source,
 CudaExecutor::~CudaExecutor() { Stop(); }
 
 absl::Status CudaExecutor::Prepare() {
-  RETURN_IF_ERROR(port_->FillZero(Queue::kKernel, options_.device_scratch,
-                                  DevicePort::kNumSlots * kControlBytes));
-  return port_->Synchronize();
+  for (const Slot& slot : slots_) RETURN_IF_ERROR(ClearControl(slot));
+  return absl::OkStatus();
 }
 
 void CudaExecutor::Start(std::function<void()> on_thread) {
@@ -197,7 +181,7 @@ absl::Status CudaExecutor::Launch(Slot* slot) {
   DropEnded(source_, Stage::kKernel, &planned.batch);
   if (planned.batch.items.size() < items) {
     PlanItems(options_.device, source_, &planned);
-    if (!TakeScratch(slot)) {
+    if (!scratch_.Take(planned.plan, slot->index, &slot->scratch)) {
       return absl::InternalError("a part of a batch needs more than the whole");
     }
   }
@@ -208,11 +192,12 @@ absl::Status CudaExecutor::Launch(Slot* slot) {
   slot->stage_begin = options_.now();
   if (planned.problems.empty()) return Download(slot);
   slot->estimate_seconds = source_->EstimateSeconds(planned.batch);
-  if (slot->extra_control.bytes() > 0) {
-    RETURN_IF_ERROR(port_->FillZero(Queue::kKernel, slot->context.control,
+  if (slot->scratch.extra_control.bytes() > 0) {
+    RETURN_IF_ERROR(port_->FillZero(Queue::kKernel,
+                                    slot->scratch.context.control,
                                     planned.plan.control_bytes()));
   }
-  RETURN_IF_ERROR(port_->Launch(planned.plan, slot->context));
+  RETURN_IF_ERROR(port_->Launch(planned.plan, slot->scratch.context));
   planned.batch.launches = 1;
   planned.batch.workspace_bytes = planned.plan.workspace_bytes();
   for (const WorkItem& item : planned.batch.items) {
@@ -224,9 +209,9 @@ absl::Status CudaExecutor::Launch(Slot* slot) {
 }
 
 absl::Status CudaExecutor::ReadFlags(Slot* slot) {
-  auto* host =
-      reinterpret_cast<int32_t*>(options_.host_scratch + slot->flags.offset());
-  const auto* control = static_cast<const std::byte*>(slot->context.control);
+  int32_t* host = slot->scratch.host_flags;
+  const auto* control =
+      static_cast<const std::byte*>(slot->scratch.context.control);
   for (const int64_t offset : slot->planned.plan.repair_flag_offsets()) {
     RETURN_IF_ERROR(port_->ReadFlag(host++, control + offset));
   }
@@ -234,14 +219,13 @@ absl::Status CudaExecutor::ReadFlags(Slot* slot) {
 }
 
 absl::StatusOr<bool> CudaExecutor::EndCompute(Slot* slot) {
-  const auto* flags = reinterpret_cast<const int32_t*>(options_.host_scratch +
-                                                       slot->flags.offset());
+  const int32_t* flags = slot->scratch.host_flags;
   const size_t count = slot->planned.plan.repair_flag_offsets().size();
   if (!slot->repaired &&
       std::any_of(flags, flags + count, [](int32_t flag) { return flag; })) {
     slot->repaired = true;
     slot->planned.batch.repairs = 1;
-    RETURN_IF_ERROR(port_->Repair(slot->planned.plan, slot->context));
+    RETURN_IF_ERROR(port_->Repair(slot->planned.plan, slot->scratch.context));
     RETURN_IF_ERROR(port_->Mark(Queue::kKernel, slot->index));
     return true;
   }
@@ -301,7 +285,9 @@ void CudaExecutor::PlanAndUpload(Batch batch) {
   DropEnded(source_, Stage::kUpload, &planned.batch);
   PlanItems(options_.device, source_, &planned);
   if (planned.batch.items.empty()) return;
-  if (!TakeScratch(slot)) return HandleNoScratch(std::move(planned));
+  if (!scratch_.Take(planned.plan, slot->index, &slot->scratch)) {
+    return HandleNoScratch(std::move(planned));
+  }
   free_.pop_back();
   under_way_.push_back(slot);
   slot->state = State::kUploading;
@@ -310,39 +296,6 @@ void CudaExecutor::PlanAndUpload(Batch batch) {
   if (const absl::Status status = Upload(slot); !status.ok()) {
     Fail(slot, status);
   }
-}
-
-bool CudaExecutor::TakeScratch(Slot* slot) {
-  ReleaseScratch(slot);
-  const kernels::AttentionPlan& plan = slot->planned.plan;
-  const int64_t extra_control =
-      plan.control_bytes() > kControlBytes ? plan.control_bytes() : 0;
-  if (!Take(&device_scratch_, plan.workspace_bytes(), &slot->workspace) ||
-      !Take(&device_scratch_, extra_control, &slot->extra_control) ||
-      !Take(&device_scratch_, plan.descriptor_bytes(), &slot->descriptors) ||
-      !Take(&host_scratch_, plan.descriptor_bytes(), &slot->host_descriptors) ||
-      !Take(&host_scratch_, FlagBytes(plan), &slot->flags)) {
-    ReleaseScratch(slot);
-    return false;
-  }
-  std::byte* const control = options_.device_scratch;
-  std::byte* const scratch = control + DevicePort::kNumSlots * kControlBytes;
-  slot->context.workspace = scratch + slot->workspace.offset();
-  slot->context.control = extra_control > 0
-                              ? scratch + slot->extra_control.offset()
-                              : control + slot->index * kControlBytes;
-  slot->context.device_descriptors = scratch + slot->descriptors.offset();
-  slot->context.host_descriptors =
-      options_.host_scratch + slot->host_descriptors.offset();
-  return true;
-}
-
-void CudaExecutor::ReleaseScratch(Slot* slot) {
-  slot->workspace = RangeHold();
-  slot->extra_control = RangeHold();
-  slot->descriptors = RangeHold();
-  slot->host_descriptors = RangeHold();
-  slot->flags = RangeHold();
 }
 
 // With others under way it waits for their memory; else it is cut in two, and
@@ -361,9 +314,8 @@ void CudaExecutor::HandleNoScratch(PlannedBatch planned) {
                          planned.plan.control_bytes() +
                          planned.plan.descriptor_bytes(),
                      " bytes"),
-        absl::StrCat("at most ", device_scratch_.capacity_bytes(), " on the ",
-                     "device and ", host_scratch_.capacity_bytes(),
-                     " on the host"));
+        absl::StrCat("at most ", scratch_.device_capacity(), " on the ",
+                     "device and ", scratch_.host_capacity(), " on the host"));
     source_->Finish(std::move(batch));
     return;
   }
@@ -409,7 +361,7 @@ absl::Status CudaExecutor::UploadItem(const WorkItem& item, Batch* batch) {
 // --- Ends ---
 
 void CudaExecutor::Remove(Slot* slot) {
-  ReleaseScratch(slot);
+  slot->scratch = LaunchScratch::Hold();
   slot->planned = PlannedBatch();
   under_way_.erase(std::find(under_way_.begin(), under_way_.end(), slot));
   free_.push_back(slot);
@@ -434,9 +386,9 @@ void CudaExecutor::Fail(Slot* slot, const absl::Status& status) {
 
 absl::Status CudaExecutor::ClearControl(const Slot& slot) {
   RETURN_IF_ERROR(port_->Synchronize());
-  RETURN_IF_ERROR(port_->FillZero(
-      Queue::kKernel, options_.device_scratch + slot.index * kControlBytes,
-      kControlBytes));
+  RETURN_IF_ERROR(port_->FillZero(Queue::kKernel,
+                                  scratch_.control_of(slot.index),
+                                  LaunchScratch::kControlBytes));
   return port_->Synchronize();
 }
 

@@ -19,19 +19,16 @@
 
 #include "server/attention_executor.h"
 #include "server/device_port.h"
+#include "server/launch_scratch.h"
 #include "server/planned_batch.h"
-#include "server/range_pool.h"
 
 namespace attendant::server {
 
 class CudaExecutor final : public AttentionExecutor {
  public:
-  // A slot's own control memory; a plan that needs more takes scratch.
-  static constexpr int64_t kControlBytes = int64_t{1} << 20;
-
   struct Options {
     kernels::DeviceProperties device;
-    // For workspace, control and descriptors; at least 4 * kControlBytes.
+    // See LaunchScratch; more than kNumSlots * kControlBytes.
     std::byte* device_scratch = nullptr;
     int64_t device_scratch_bytes = 0;
     // Pinned, for descriptors and flags.
@@ -66,8 +63,7 @@ class CudaExecutor final : public AttentionExecutor {
     int index = 0;
     State state = State::kUploading;
     PlannedBatch planned;
-    RangeHold workspace, extra_control, descriptors, host_descriptors, flags;
-    kernels::LaunchContext context;
+    LaunchScratch::Hold scratch;
     Clock::time_point stage_begin;
     double estimate_seconds = 0;
     bool repaired = false;
@@ -89,9 +85,6 @@ class CudaExecutor final : public AttentionExecutor {
   void PlanAndUpload(Batch batch);
   absl::Status Upload(Slot* slot);
   absl::Status UploadItem(const WorkItem& item, Batch* batch);
-  // Memory for the slot's plan; false if it is not there now.
-  bool TakeScratch(Slot* slot);
-  void ReleaseScratch(Slot* slot);
   void HandleNoScratch(PlannedBatch planned);
 
   void Finish(Slot* slot, const absl::Status& status);
@@ -107,8 +100,7 @@ class CudaExecutor final : public AttentionExecutor {
   DevicePort* const port_;
 
   // All but the last group: of the executor's thread (or who calls Step).
-  RangePool device_scratch_;  // behind the slots' control memory
-  RangePool host_scratch_;
+  LaunchScratch scratch_;
   Slot slots_[DevicePort::kNumSlots];
   std::deque<Slot*> under_way_;  // the oldest first
   std::vector<Slot*> free_;

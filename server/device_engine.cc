@@ -39,9 +39,9 @@ BatchScheduler::Options SchedulerOptions(const EngineOptions& options,
           ? options.max_batch_flops
           : parts.items_in_batch * scheduler.work_item_flops;
   scheduler.assumed_flops_per_second = parts.assumed_flops_per_second;
-  scheduler.host_pool = parts.host_pool.get();
-  scheduler.device_pool = parts.device_pool.get();
-  scheduler.device_memory = parts.device_memory;
+  scheduler.pools.host = parts.host_pool.get();
+  scheduler.pools.device = parts.device_pool.get();
+  scheduler.pools.device_memory = parts.device_memory;
   return scheduler;
 }
 

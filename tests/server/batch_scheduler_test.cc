@@ -46,7 +46,7 @@ class BatchSchedulerTest : public ::testing::Test {
     options_.max_batch_flops = 1e13;
     options_.now = clock_.AsFunction();
     pool_ = *CreatePlainHostPool(kPoolBytes);
-    options_.host_pool = pool_.get();
+    options_.pools.host = pool_.get();
   }
 
   // After changes of options_.
@@ -457,8 +457,8 @@ TEST_F(BatchSchedulerTest, RejectsWhenThePoolIsFullAndNeverGrows) {
 TEST_F(BatchSchedulerTest, DeviceMemoryIsReservedAtAdmissionToo) {
   RangePool device_pool(3 << 20);
   std::byte device_memory[1];
-  options_.device_pool = &device_pool;
-  options_.device_memory = device_memory;
+  options_.pools.device = &device_pool;
+  options_.pools.device_memory = device_memory;
   options_.limits.device_pool_bytes = device_pool.capacity_bytes();
   Start();
   const Submitted one = Submit(kMebibyte);

@@ -67,9 +67,9 @@ class CudaExecutorTest : public ::testing::Test {
   void Start(int64_t scratch_bytes = int64_t{16} << 20) {
     device_pool_ = std::make_unique<RangePool>(kDeviceBytes - scratch_bytes);
     scheduling_.limits.device_pool_bytes = device_pool_->capacity_bytes();
-    scheduling_.host_pool = host_pool_.get();
-    scheduling_.device_pool = device_pool_.get();
-    scheduling_.device_memory = device_.data();
+    scheduling_.pools.host = host_pool_.get();
+    scheduling_.pools.device = device_pool_.get();
+    scheduling_.pools.device_memory = device_.data();
     scheduler_ = std::make_unique<BatchScheduler>(scheduling_);
     CudaExecutor::Options options;
     options.device = device_properties_;
@@ -425,7 +425,7 @@ TEST_F(CudaExecutorTest, ABatchTooLargeForTheScratchMemoryIsCutInTwo) {
       std::max(workspace(problems.first(1)), workspace(problems.last(1)));
   const int64_t room = (alone + 255) / 256 * 256;
   ASSERT_GT(workspace(problems), room);
-  Start(DevicePort::kNumSlots * CudaExecutor::kControlBytes + room);
+  Start(DevicePort::kNumSlots * LaunchScratch::kControlBytes + room);
   std::vector<Submitted> jobs;
   for (int i = 0; i < 3; ++i) {
     jobs.push_back(Submit(prefill, i));
@@ -437,7 +437,7 @@ TEST_F(CudaExecutorTest, ABatchTooLargeForTheScratchMemoryIsCutInTwo) {
 }
 
 TEST_F(CudaExecutorTest, ARequestTooLargeForTheScratchMemorySaysSo) {
-  Start(DevicePort::kNumSlots * CudaExecutor::kControlBytes + 256);
+  Start(DevicePort::kNumSlots * LaunchScratch::kControlBytes + 256);
   const Submitted decode =
       Submit({.num_q_heads = 4, .seqlen_q = 1, .seqlen_kv = 4096});
   RunAll();
@@ -488,6 +488,71 @@ TEST_F(CudaExecutorTest, ItsThreadServesManySubmittersAndStops) {
   EXPECT_FALSE(executor_->busy());
   EXPECT_EQ(device_pool_->used_bytes(), 0);
 }
+
+#ifdef ATTENDANT_WITH_CUDA
+// Plans of a GPU's kernels need no GPU; what they would compute is left out.
+class GpuPlanTest : public CudaExecutorTest {
+ protected:
+  GpuPlanTest() {
+    port_.computes = false;
+    device_properties_ = {.compute_capability = 90,
+                          .num_sms = 132,
+                          .shared_memory_per_block_optin = 232448};
+  }
+
+  std::shared_ptr<Ended> SubmitHalf() {
+    auto job =
+        scheduler_->Admit(MakeRequest({.seqlen_q = 64,
+                                       .seqlen_kv = 64,
+                                       .head_dim = 64,
+                                       .dtype = kernels::DataType::kBFloat16}),
+                          clock_.Now() + seconds(60));
+    EXPECT_TRUE(job.ok()) << job.status();
+    auto ended = std::make_shared<Ended>();
+    (*job)->done = [ended](JobResult result) {
+      ended->called = true;
+      ended->result = std::move(result);
+    };
+    scheduler_->Submit(*std::move(job));
+    return ended;
+  }
+};
+
+TEST_F(GpuPlanTest, ARaisedFlagRepairsOnceBeforeTheDownload) {
+  Start();
+  port_.repair_flag = 1;
+  const auto ended = SubmitHalf();
+  RunAll();
+  scheduler_->RunDue();
+  ASSERT_TRUE(ended->called);
+  EXPECT_TRUE(ended->result.status.ok()) << ended->result.status;
+  EXPECT_EQ(ended->result.kernel, "sm90");
+  EXPECT_EQ(port_.launches, 1);
+  EXPECT_EQ(port_.repairs, 1);
+  EXPECT_EQ(scheduler_->Snapshot().repairs, 1);
+}
+
+TEST_F(GpuPlanTest, WithoutAFlagNothingIsRepaired) {
+  Start();
+  const auto ended = SubmitHalf();
+  RunAll();
+  scheduler_->RunDue();
+  EXPECT_TRUE(ended->called && ended->result.status.ok());
+  EXPECT_EQ(port_.repairs, 0);
+}
+
+TEST_F(GpuPlanTest, ARefusedRepairFailsTheBatch) {
+  Start();
+  port_.repair_flag = 1;
+  port_.FailNext("repair", absl::InternalError("no resources"));
+  const auto ended = SubmitHalf();
+  RunAll();
+  scheduler_->RunDue();
+  ASSERT_TRUE(ended->called);
+  EXPECT_TRUE(absl::IsInternal(ended->result.status));
+  EXPECT_EQ(host_pool_->used_bytes(), 0);
+}
+#endif  // ATTENDANT_WITH_CUDA
 
 TEST_F(CudaExecutorTest, NoReplyShowsWhatThePoolsHeld) {
   Start();

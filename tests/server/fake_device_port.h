@@ -38,7 +38,11 @@ class FakeDevicePort final : public server::DevicePort {
 
   // Work is done as soon as it is marked, as for a device without an end.
   bool automatic = false;
+  // False: launches are counted, nothing is computed (for plans of a GPU).
+  bool computes = true;
+  int32_t repair_flag = 0;  // what every flag reads after a launch
   int launches = 0;
+  int repairs = 0;
   int64_t uploaded_bytes = 0;
 
   absl::Status Upload(void* device, const void* host, int64_t pitch,
@@ -66,6 +70,7 @@ class FakeDevicePort final : public server::DevicePort {
                       kernels::LaunchContext context) override {
     RETURN_IF_ERROR(Failure("launch"));
     ++launches;
+    if (!computes) return absl::OkStatus();
     context.thread_pool = pool_;
     Enqueue(Queue::kKernel, [&plan, context] {
       if (!plan.Launch(context).ok()) std::abort();
@@ -74,10 +79,12 @@ class FakeDevicePort final : public server::DevicePort {
   }
   absl::Status Repair(const kernels::AttentionPlan&,
                       kernels::LaunchContext) override {
+    RETURN_IF_ERROR(Failure("repair"));
+    ++repairs;
     return absl::OkStatus();
   }
-  absl::Status ReadFlag(int32_t* host, const void* device) override {
-    Enqueue(Queue::kKernel, [=] { std::memcpy(host, device, sizeof *host); });
+  absl::Status ReadFlag(int32_t* host, const void*) override {
+    Enqueue(Queue::kKernel, [host, flag = repair_flag] { *host = flag; });
     return absl::OkStatus();
   }
   absl::Status Mark(Queue queue, int slot) override {
