@@ -97,13 +97,11 @@ class RowMerger {
     const Partial* alone = nullptr;
     int live = 0;
     float largest = kNegativeInfinity;
-    bool nan = false;
     for (const Partial& partial : partials_) {
       const float value = Lse(partial, lse_row);
       if (value == kNegativeInfinity) continue;
       alone = &partial;
       ++live;
-      nan = nan || std::isnan(value);
       largest = std::max(largest, value);
     }
     float* out_values = out + out_row * head_dim_;
@@ -114,8 +112,7 @@ class RowMerger {
       std::copy_n(Out(*alone, out_row), head_dim_, out_values);
       lse[lse_row] = Lse(*alone, lse_row);
     } else {
-      // std::max drops a NaN on its right: a NaN row stays NaN here.
-      if (nan) largest = std::numeric_limits<float>::quiet_NaN();
+      // std::max may drop a NaN; its weight keeps the row NaN.
       lse[lse_row] = Weigh(lse_row, out_row, largest, out_values);
     }
   }

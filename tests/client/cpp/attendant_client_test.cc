@@ -417,6 +417,13 @@ TEST(Client, RefusesRepliesThatBreakTheContract) {
     response->mutable_output_data()->pop_back();
     return grpc::Status::OK;
   };
+  const auto long_bytes = [](grpc::ServerContext* context,
+                             const v1::AttendRequest& request,
+                             v1::AttendResponse* response) {
+    EchoQ(context, request, response);
+    response->mutable_output_data()->append(1 << 20, 'x');
+    return grpc::Status::OK;
+  };
   const auto negative = [](grpc::ServerContext* context,
                            const v1::AttendRequest& request,
                            v1::AttendResponse* response) {
@@ -441,6 +448,7 @@ TEST(Client, RefusesRepliesThatBreakTheContract) {
     return grpc::Status::OK;
   };
   EXPECT_EQ(status_of(short_bytes, false), absl::StatusCode::kInternal);
+  EXPECT_EQ(status_of(long_bytes, false), absl::StatusCode::kInternal);
   EXPECT_EQ(status_of(negative, false), absl::StatusCode::kInternal);
   EXPECT_EQ(status_of(wrapped, false), absl::StatusCode::kInternal);
   EXPECT_EQ(status_of(no_lse, true), absl::StatusCode::kInternal);

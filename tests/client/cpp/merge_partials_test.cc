@@ -67,6 +67,7 @@ TEST(MergePartials, OfShardsIsTheWhole) {
     AppendTo(&c, row, 0, 0);  // an empty shard
     AppendTo(&whole, row, 0, 3136);
   }
+  c.out.assign(c.out.size(), std::nanf(""));  // must not matter
   const Partial partials[] = {a.partial(kRows, kDim), c.partial(kRows, kDim),
                               b.partial(kRows, kDim)};
   const auto merged = MergePartials(Layout::kBSHD, partials);
