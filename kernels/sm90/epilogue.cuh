@@ -49,11 +49,15 @@ __device__ __forceinline__ bool StoreOVectorized(
     const TileInfo& info, const float (&o)[kHeadDimV / 2],
     const float (&inverse)[2], int row, int quad_lane) {
   uint32_t not_finite = 0;
+  // Read once: the compiler must assume that stores change shared memory.
+  const int num_rows = info.num_rows;
+  const int head_dim_v = info.head_dim_v;
+  const int64_t row_stride = info.out_row_stride;
+  Element* const first = static_cast<Element*>(info.out);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const bool stored = row + 8 * r < info.num_rows;
-    Element* out =
-        static_cast<Element*>(info.out) + (row + 8 * r) * info.out_row_stride;
+    const bool stored = row + 8 * r < num_rows;
+    Element* const out = first + (row + 8 * r) * row_stride;
     uint32_t seen = 0;
 #pragma unroll
     for (int k = 0; k < kHeadDimV / 32; ++k) {
@@ -66,7 +70,7 @@ __device__ __forceinline__ bool StoreOVectorized(
       }
       TransposeQuad(w, quad_lane);
       const int column = 8 * (4 * k + quad_lane);
-      if (stored && column < info.head_dim_v) {
+      if (stored && column < head_dim_v) {
         *reinterpret_cast<uint4*>(out + column) =
             make_uint4(w[0], w[1], w[2], w[3]);
       }

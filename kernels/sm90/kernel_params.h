@@ -46,7 +46,10 @@ struct SequenceRecord {
   int32_t batch_begin;
   int32_t batch_count;
   int32_t num_m_tiles;
-  int32_t section_heads;  // (batch entry, head) pairs that share L2 at a time
+  // Of the (batch entry, head) pairs, the last tail_heads are one section; the
+  // others go in sections of section_heads (which divides their number).
+  int32_t section_heads;
+  int32_t tail_heads;
   int32_t q_begin, len_q;
   int32_t kv_begin, len_kv;
   // Row i sees keys [i + low_offset, i + high_offset) within [0, len_kv).

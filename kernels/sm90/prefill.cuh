@@ -6,20 +6,21 @@
 //    block: at d 128 the tensor cores bind, at d 64 they tie with the
 //    exponentials.
 // 2. Work. Persistent blocks take tiles (kTileQ rows of one head) from a queue,
-//    longest first. Warpgroup 0 produces: one thread looks tiles up and starts
-//    the copies. Every other warpgroup consumes: 64 rows each.
+//    longest first. Warpgroup 0 produces, one warp a task: look-up of tiles,
+//    copies of Q and K, copies of V. Every other warpgroup consumes: 64 rows
+//    each.
 // 3. Order of a consumer: S of block j is multiplied while P of block j + 1
 //    (keys run right to left) still has to meet V, so that the exponentials of
 //    one hide behind the products of the other:
 //      QK(j) | PV(j + 1) | wait QK | mask, max, exp | wait PV | round P
 // 4. Barriers (phase 0 first; waiters on "empty" start with parity 1):
-//      tile_full   1 arrival (producer: TileInfo written)   consumers wait
-//      tile_empty  1 a consumer warp (tile stored)          producer waits
+//      tile_full   1 arrival (scheduler: TileInfo written)  all wait
+//      tile_empty  2 loaders, 1 a consumer warp (stored)    scheduler waits
 //      q/k/v_full  1 arrival + bytes                        consumers wait
-//      q/k/v_empty 1 a consumer warp (products done)        producer waits
-//    In a repair launch V's copies complete on v_arrived, warps of the producer
-//    warpgroup scrub the tile and arrive on v_full; they read tiles as
-//    consumers do.
+//      q/k/v_empty 1 a consumer warp (products done)        loaders wait
+//    In a repair launch V's copies complete on v_arrived; warp 3 of the
+//    producer warpgroup scrubs the tile and arrives on v_full; it reads tiles
+//    as consumers do.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +39,7 @@
 namespace attendant::kernels::sm90 {
 
 inline constexpr int kTileSlots = 2;
+inline constexpr int kLoaders = 2;
 inline constexpr int kSharedMemoryPerBlock = 232448;  // 227 KiB
 
 // Tiles in 128-byte swizzle: 64 columns of a row are 128 bytes, the next 64
@@ -81,26 +83,26 @@ __device__ __forceinline__ uint32_t At(uint32_t first_barrier,
 
 // ---- Producer ---------------------------------------------------------------
 
+// One warp each: looks tiles up and publishes them in the ring of tile slots.
 template <typename Shape>
-class Producer {
+class Scheduler {
  public:
   using Storage = SharedStorage<Shape>;
 
-  __device__ __forceinline__ Producer(const PrefillParams& params,
-                                      Storage& storage)
+  __device__ __forceinline__ Scheduler(const PrefillParams& params,
+                                       Storage& storage)
       : params_(params), storage_(storage) {}
 
-  // All lanes of one warp.
+  // All lanes.
   __device__ __forceinline__ void Run() {
     const int lane = threadIdx.x % 32;
     int tile = blockIdx.x;
-    int fenced_problem = -1;
     while (tile < params_.num_tiles) {
       const int record = FindSequence(tile, lane);
       int next = 0;
       if (lane == 0) {
         next = gridDim.x + atomicAdd(&params_.counters->next_tile, 1);
-        ProduceTile(tile, record, fenced_problem);
+        PublishTile(tile, record);
       }
       __syncwarp();
       tile = __shfl_sync(0xffffffffu, next, 0);
@@ -133,111 +135,142 @@ class Producer {
     return begin;
   }
 
-  // The next slot of the tile ring, once its last tile is stored.
+  // The next slot of the ring, once its last tile is stored.
   __device__ __forceinline__ TileInfo& AcquireSlot() {
-    ptx::mbarrier_wait(At(Address(storage_.tile_empty), slot_),
+    ptx::mbarrier_wait(At(ptx::smem_address(storage_.tile_empty), slot_),
                        slot_.phase ^ 1);
     return storage_.tiles[slot_.stage];
   }
 
   __device__ __forceinline__ void PublishSlot() {
-    ptx::mbarrier_arrive(At(Address(storage_.tile_full), slot_));
+    ptx::mbarrier_arrive(At(ptx::smem_address(storage_.tile_full), slot_));
     slot_.Advance();
   }
 
-  __device__ __forceinline__ void ProduceTile(int tile, int record,
-                                              int& fenced_problem) {
-    const bool grouped = params_.global_maps != nullptr;
-    const SequenceRecord& sequence =
-        grouped ? params_.global_sequences[record] : params_.sequence;
-    const ProblemRecord& problem =
-        grouped ? params_.global_problems[sequence.problem] : params_.problem;
-    const CUtensorMap* maps =
-        grouped ? params_.global_maps + kMapsPerProblem * sequence.problem
-                : params_.maps;
-    if (grouped && fenced_problem != sequence.problem) {
-      fenced_problem = sequence.problem;
-      for (int i = 0; i < kMapsPerProblem; ++i) {
-        ptx::fence_tensormap_acquire(maps + i);
-      }
+  __device__ __forceinline__ void PublishTile(int tile, int record) {
+    if (params_.global_maps == nullptr) {
+      Publish(params_.maps, params_.problem, params_.sequence, tile);
+      return;
     }
+    const SequenceRecord& sequence = params_.global_sequences[record];
+    Publish(params_.global_maps + kMapsPerProblem * sequence.problem,
+            params_.global_problems[sequence.problem], sequence, tile);
+  }
+
+  __device__ __forceinline__ void Publish(const CUtensorMap* maps,
+                                          const ProblemRecord& problem,
+                                          const SequenceRecord& sequence,
+                                          int tile) {
     const TilePlace place =
         PlaceOf(sequence, problem.num_q_heads, Shape::kTileQ, tile);
     const BlockRange blocks =
         BlocksOf(sequence, place.row0, Shape::kTileQ, Shape::kTileKv);
-    FillInfo(problem, sequence, place, blocks, AcquireSlot());
+    FillInfo(maps, problem, sequence, place, blocks, AcquireSlot());
     PublishSlot();
-    if (blocks.begin == blocks.end) return;
-
-    const int kv_head = place.head / problem.group_size;
-    const auto load_k = [&](int block) {
-      Load<Shape::kHeadDimQk, Shape::kTileKv>(
-          maps + kMapK, Address(storage_.k), Address(storage_.k_full),
-          Address(storage_.k_empty), k_, sequence.kv_begin,
-          block * Shape::kTileKv, kv_head * problem.k.head,
-          place.batch * problem.k.batch, ptx::kEvictLast);
-    };
-    const auto load_v = [&](int block) {
-      Load<Shape::kHeadDimV, Shape::kTileKv>(
-          maps + kMapV, Address(storage_.v),
-          Address(params_.scrub_exponent == 0 ? storage_.v_full
-                                              : storage_.v_arrived),
-          Address(storage_.v_empty), v_, sequence.kv_begin,
-          block * Shape::kTileKv, kv_head * problem.v.head,
-          place.batch * problem.v.batch, ptx::kEvictLast);
-    };
-    load_k(blocks.end - 1);
-    Load<Shape::kHeadDimQk, Shape::kTileQ>(
-        maps + kMapQ, Address(storage_.q), Address(storage_.q_full),
-        Address(storage_.q_empty), q_, sequence.q_begin, place.row0,
-        place.head * problem.q.head, place.batch * problem.q.batch,
-        ptx::kEvictFirst);
-    for (int block = blocks.end - 2; block >= blocks.begin; --block) {
-      load_k(block);
-      load_v(block + 1);
-    }
-    load_v(blocks.begin);
   }
 
-  // Waits until a stage is empty, then fills it: kRows rows from row_base +
-  // row.
-  template <int kColumns, int kRows, int kStages>
-  __device__ __forceinline__ void Load(const CUtensorMap* map, uint32_t tiles,
-                                       uint32_t full, uint32_t empty,
-                                       RingPlace<kStages>& place, int row_base,
-                                       int row, int head, int batch,
-                                       uint64_t policy) {
-    constexpr int kBoxBytes = kRows * 128;
-    constexpr int kBoxes = kColumns / 64;
+  const PrefillParams& params_;
+  Storage& storage_;
+  RingPlace<kTileSlots> slot_;
+};
+
+// Fills the stages of one ring after the other with rows of a map.
+template <int kColumns, int kRows, int kStages>
+struct LoadRing {
+  static constexpr int kBoxBytes = kRows * 128;
+  static constexpr int kBoxes = kColumns / 64;
+  uint32_t tiles, full, empty;
+  RingPlace<kStages> place;
+
+  __device__ __forceinline__ LoadRing(const void* tiles, const void* full,
+                                      const void* empty)
+      : tiles(ptx::smem_address(tiles)),
+        full(ptx::smem_address(full)),
+        empty(ptx::smem_address(empty)) {}
+
+  // Waits until the stage is empty.
+  __device__ __forceinline__ void Load(const CUtensorMap* map, int row,
+                                       int head, int batch, uint64_t policy) {
     ptx::mbarrier_wait(At(empty, place), place.phase ^ 1);
     const uint32_t barrier = At(full, place);
     ptx::mbarrier_arrive_expect_tx(barrier, kBoxes * kBoxBytes);
     const uint32_t tile = tiles + place.stage * (kBoxes * kBoxBytes);
 #pragma unroll
     for (int i = 0; i < kBoxes; ++i) {
-      ptx::tma_load_4d(tile + i * kBoxBytes, map, barrier, 64 * i,
-                       row_base + row, head, batch, policy);
+      ptx::tma_load_4d(tile + i * kBoxBytes, map, barrier, 64 * i, row, head,
+                       batch, policy);
     }
     place.Advance();
   }
-
-  static __device__ __forceinline__ uint32_t Address(const void* pointer) {
-    return ptx::smem_address(pointer);
-  }
-
-  const PrefillParams& params_;
-  Storage& storage_;
-  RingPlace<kTileSlots> slot_;
-  RingPlace<Shape::kQStages> q_;
-  RingPlace<Shape::kKvStages> k_, v_;
 };
 
-// ---- Scrubbers of a repair launch: warps 1 to 3 of the producer warpgroup ---
+// One thread. Calls load(info) for every tile that has key blocks.
+template <typename Shape, typename LoadTile>
+__device__ __forceinline__ void ForEachTile(const PrefillParams& params,
+                                            SharedStorage<Shape>& storage,
+                                            int first_map, int num_maps,
+                                            const LoadTile& load) {
+  RingPlace<kTileSlots> slot;
+  const CUtensorMap* fenced = params.maps;
+  while (true) {
+    ptx::mbarrier_wait(At(ptx::smem_address(storage.tile_full), slot),
+                       slot.phase);
+    const TileInfo& info = storage.tiles[slot.stage];
+    if (!info.is_valid) return;
+    if (info.maps != fenced) {
+      fenced = info.maps;
+      for (int i = first_map; i < first_map + num_maps; ++i) {
+        ptx::fence_tensormap_acquire(fenced + i);
+      }
+    }
+    if (info.block_begin != info.block_end) load(info);
+    ptx::mbarrier_arrive(At(ptx::smem_address(storage.tile_empty), slot));
+    slot.Advance();
+  }
+}
 
+template <typename Shape>
+__device__ __forceinline__ void LoadQk(const PrefillParams& params,
+                                       SharedStorage<Shape>& storage) {
+  LoadRing<Shape::kHeadDimQk, Shape::kTileQ, Shape::kQStages> q(
+      storage.q, storage.q_full, storage.q_empty);
+  LoadRing<Shape::kHeadDimQk, Shape::kTileKv, Shape::kKvStages> k(
+      storage.k, storage.k_full, storage.k_empty);
+  ForEachTile<Shape>(params, storage, kMapQ, 2, [&](const TileInfo& info) {
+    const int begin = info.block_begin;
+    int block = info.block_end - 1;
+    const auto load_k = [&] {
+      k.Load(info.maps + kMapK, info.kv_row + block * Shape::kTileKv,
+             info.k_head, info.k_batch, ptx::kEvictLast);
+    };
+    load_k();
+    q.Load(info.maps + kMapQ, info.q_row, info.q_head, info.q_batch,
+           ptx::kEvictFirst);
+    while (--block >= begin) load_k();
+  });
+}
+
+template <typename Shape>
+__device__ __forceinline__ void LoadV(const PrefillParams& params,
+                                      SharedStorage<Shape>& storage) {
+  LoadRing<Shape::kHeadDimV, Shape::kTileKv, Shape::kKvStages> v(
+      storage.v,
+      params.scrub_exponent == 0 ? storage.v_full : storage.v_arrived,
+      storage.v_empty);
+  ForEachTile<Shape>(params, storage, kMapV, 1, [&](const TileInfo& info) {
+    const int begin = info.block_begin;
+    for (int block = info.block_end - 1; block >= begin; --block) {
+      v.Load(info.maps + kMapV, info.kv_row + block * Shape::kTileKv,
+             info.v_head, info.v_batch, ptx::kEvictLast);
+    }
+  });
+}
+
+// One warp, in a repair launch: see scrub.cuh.
 template <typename Shape>
 __device__ __forceinline__ void ScrubTiles(uint32_t exponent,
                                            SharedStorage<Shape>& storage) {
-  const int thread = threadIdx.x - 32;
+  const int lane = threadIdx.x % 32;
   RingPlace<kTileSlots> slot;
   RingPlace<Shape::kKvStages> v;
   while (true) {
@@ -247,21 +280,38 @@ __device__ __forceinline__ void ScrubTiles(uint32_t exponent,
     if (!info.is_valid) return;
     const int blocks = info.block_end - info.block_begin;
     __syncwarp();
-    if (threadIdx.x % 32 == 0) {
+    if (lane == 0) {
       ptx::mbarrier_arrive(At(ptx::smem_address(storage.tile_empty), slot));
     }
     slot.Advance();
     for (int i = 0; i < blocks; ++i) {
       ptx::mbarrier_wait(At(ptx::smem_address(storage.v_arrived), v), v.phase);
-      ScrubTile(storage.v[v.stage], SharedStorage<Shape>::kVBytes, exponent,
-                thread);
+      ScrubTile<32>(storage.v[v.stage], SharedStorage<Shape>::kVBytes, exponent,
+                    lane);
       ptx::fence_proxy_async();
-      ptx::named_barrier_sync(kScrubbersBarrier, kScrubThreads);
-      if (thread == 0) {
+      __syncwarp();
+      if (lane == 0) {
         ptx::mbarrier_arrive(At(ptx::smem_address(storage.v_full), v));
       }
       v.Advance();
     }
+  }
+}
+
+// Warp w of the producer warpgroup.
+template <typename Shape>
+__device__ __forceinline__ void Produce(const PrefillParams& params,
+                                        SharedStorage<Shape>& storage,
+                                        int warp) {
+  const bool leads = threadIdx.x % 32 == 0;
+  if (warp == 0) {
+    if (leads) LoadQk<Shape>(params, storage);
+  } else if (warp == 1) {
+    if (leads) LoadV<Shape>(params, storage);
+  } else if (warp == 2) {
+    Scheduler<Shape>(params, storage).Run();
+  } else if (params.scrub_exponent != 0) {
+    ScrubTiles<Shape>(params.scrub_exponent, storage);
   }
 }
 
@@ -290,9 +340,6 @@ class Consumer {
             ptx::wgmma_descriptor(ptx::smem_address(storage.v), kN * 128)) {}
 
   __device__ __forceinline__ void Run() {
-    if constexpr (Shape::kPingPong) {
-      if (warpgroup_ == Shape::kWarpgroups - 1) PassTurn();
-    }
     while (true) {
       ptx::mbarrier_wait(At(Address(storage_.tile_full), slot_), slot_.phase);
       const TileInfo& info = storage_.tiles[slot_.stage];
@@ -302,9 +349,6 @@ class Consumer {
       Release(Address(storage_.tile_empty), slot_);
       slot_.Advance();
     }
-    if constexpr (Shape::kPingPong) {
-      if (warpgroup_ == 0) TakeTurn();
-    }
   }
 
  private:
@@ -313,19 +357,47 @@ class Consumer {
     OnlineSoftmax softmax;
     softmax.Reset();
     const float c = kScoreMod ? 1.0f : info.scale_log2;
-    const int block_begin = ptx::uniform(info.block_begin);
-    int block = ptx::uniform(info.block_end) - 1;
-    if (block >= block_begin) {
-      RunKeyLoop(info, block_begin, block, c, softmax, o);
+    // Key blocks of the tile, and those of them that this warpgroup's rows see.
+    const int first_row = info.row0 + 64 * warpgroup_;
+    const int last_row = min(first_row + 63, info.row0 + info.num_rows - 1);
+    const int low = max(0, first_row + info.low_offset);
+    const int high = min(info.len_kv, last_row + info.high_offset);
+    const int sees = last_row >= first_row && low < high;
+    const int tile_begin = ptx::uniform(info.block_begin);
+    const int tile_end = ptx::uniform(info.block_end);
+    const int begin = ptx::uniform(sees ? low / kN : tile_begin);
+    const int end = ptx::uniform(sees ? (high + kN - 1) / kN : tile_begin);
+    SkipBlocks(tile_end - end);
+    if (begin < end) {
+      RunKeyLoop(info, begin, end - 1, c, softmax, o);
     } else {
 #pragma unroll
       for (int i = 0; i < kDv / 2; ++i) o[i] = 0.0f;
+      if (tile_begin < tile_end) SkipQ();
     }
+    SkipBlocks(begin - tile_begin);
     float inverse[2], lse[2];
     softmax.Finish(c, info.sink_log2, inverse, lse);
     StoreLse(info, lse, row_, lane_ % 4);
     StoreO<kDv, Element>(info, o, inverse, row_, lane_ % 4,
                          params_.repair_flag);
+  }
+
+  // Takes part in the rings without using what is there.
+  __device__ __forceinline__ void SkipBlocks(int blocks) {
+    for (int i = 0; i < blocks; ++i) {
+      ptx::mbarrier_wait(At(Address(storage_.k_full), k_), k_.phase);
+      Release(Address(storage_.k_empty), k_);
+      k_.Advance();
+      ptx::mbarrier_wait(At(Address(storage_.v_full), v_), v_.phase);
+      Release(Address(storage_.v_empty), v_);
+      v_.Advance();
+    }
+  }
+  __device__ __forceinline__ void SkipQ() {
+    ptx::mbarrier_wait(At(Address(storage_.q_full), q_), q_.phase);
+    Release(Address(storage_.q_empty), q_);
+    q_.Advance();
   }
 
   __device__ __forceinline__ void RunKeyLoop(const TileInfo& info,
@@ -346,11 +418,9 @@ class Consumer {
 
     ptx::mbarrier_wait(At(Address(storage_.q_full), q_), q_.phase);
     ptx::mbarrier_wait(At(Address(storage_.k_full), k_), k_.phase);
-    TakeTurn();
     ptx::wgmma_fence();
     IssueQk(s);
     ptx::wgmma_commit_group();
-    PassTurn();
     ptx::wgmma_wait_group<0>();
     Release(Address(storage_.k_empty), k_);
     k_.Advance();
@@ -363,7 +433,6 @@ class Consumer {
     int accumulate = 0;
     while (--block >= block_begin) {
       ptx::mbarrier_wait(At(Address(storage_.k_full), k_), k_.phase);
-      TakeTurn();
       ptx::wgmma_fence();
       IssueQk(s);
       ptx::wgmma_commit_group();
@@ -372,7 +441,6 @@ class Consumer {
       ptx::wgmma_fence();
       IssuePv(p, o, accumulate);
       ptx::wgmma_commit_group();
-      PassTurn();
       accumulate = 1;
       ptx::wgmma_wait_group<1>();
       Release(Address(storage_.k_empty), k_);
@@ -483,23 +551,7 @@ class Consumer {
     if (lane_ == 0) ptx::mbarrier_arrive(At(empty, place));
   }
 
-  // Ping-pong: warpgroups issue their products in turn, so that one's
-  // exponentials run while the next one's products do.
-  __device__ __forceinline__ void TakeTurn() const {
-    if constexpr (Shape::kPingPong) {
-      ptx::named_barrier_sync(kTurnBarrier + warpgroup_, 256);
-    }
-  }
-  __device__ __forceinline__ void PassTurn() const {
-    if constexpr (Shape::kPingPong) {
-      const int next =
-          warpgroup_ == Shape::kWarpgroups - 1 ? 0 : warpgroup_ + 1;
-      ptx::named_barrier_arrive(kTurnBarrier + next, 256);
-    }
-  }
-
-  static constexpr uint32_t kTurnBarrier = 1;
-  static constexpr uint32_t kScrubBarrier = 5;
+  static constexpr uint32_t kScrubBarrier = 1;  // and the next two
 
   static __device__ __forceinline__ uint32_t Address(const void* pointer) {
     return ptx::smem_address(pointer);
@@ -529,7 +581,7 @@ __device__ __forceinline__ void InitBarriers(SharedStorage<Shape>& storage,
   };
   init(storage.tile_full, kTileSlots, 1);
   init(storage.tile_empty, kTileSlots,
-       kConsumerWarps + (scrubs ? kScrubWarps : 0));
+       kLoaders + kConsumerWarps + (scrubs ? 1 : 0));
   init(storage.q_full, Shape::kQStages, 1);
   init(storage.q_empty, Shape::kQStages, kConsumerWarps);
   init(storage.k_full, Shape::kKvStages, 1);
@@ -554,11 +606,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   if (warpgroup == 0) {
     ptx::setmaxnreg_dec<Shape::kProducerRegisters>();
-    if (threadIdx.x < 32) {
-      Producer<Shape>(params, storage).Run();
-    } else if (params.scrub_exponent != 0) {
-      ScrubTiles<Shape>(params.scrub_exponent, storage);
-    }
+    Produce<Shape>(params, storage,
+                   __shfl_sync(0xffffffffu, threadIdx.x / 32, 0));
   } else {
     ptx::setmaxnreg_inc<Shape::kConsumerRegisters>();
     Consumer<Shape, Element, kScoreMod>(params, storage, warpgroup - 1).Run();

@@ -5,7 +5,7 @@
 
 namespace attendant::kernels::sm90 {
 
-// Warps 1 to 3 of the producer warpgroup scrub, warp 0 produces.
+// Decode: warps 1 to 3 of the producer warpgroup scrub, warp 0 produces.
 inline constexpr int kScrubThreads = 96;
 inline constexpr int kScrubWarps = 3;
 inline constexpr uint32_t kScrubbersBarrier = 9;
@@ -19,11 +19,12 @@ __device__ __forceinline__ uint32_t ScrubPair(uint32_t pair,
   return pair;
 }
 
-// `bytes` of shared memory, a multiple of 16, by threads 0..kScrubThreads-1.
+// `bytes` of shared memory, a multiple of 16, by threads 0..kThreads-1.
+template <int kThreads = kScrubThreads>
 __device__ __forceinline__ void ScrubTile(uint8_t* tile, int bytes,
                                           uint32_t exponent, int thread) {
 #pragma unroll 1
-  for (int i = thread * 16; i < bytes; i += kScrubThreads * 16) {
+  for (int i = thread * 16; i < bytes; i += kThreads * 16) {
     uint4* words = reinterpret_cast<uint4*>(tile + i);
     const uint4 w = *words;
     *words = make_uint4(ScrubPair(w.x, exponent), ScrubPair(w.y, exponent),

@@ -31,6 +31,12 @@ struct TileInfo {
   void* out;   // of row0
   float* lse;  // of row0; null = not asked
   int64_t out_row_stride;
+  // For the loaders: the maps and where the tile lies in them.
+  const CUtensorMap* maps;
+  int32_t q_row, q_head, q_batch;
+  int32_t kv_row;
+  int32_t k_head, k_batch;
+  int32_t v_head, v_batch;
 };
 
 // Which of a problem's rows a tile is.
@@ -40,18 +46,25 @@ struct TilePlace {
   int32_t row0;
 };
 
-// Tiles of a record go section by section (heads whose K and V share L2), the
-// last rows first (with causality they see most), heads innermost.
+// Tiles of a record go section by section, a few heads each, so that all tiles
+// of a head are at work together and its K and V pass through L2 once. Within a
+// section the last rows go first (with causality they see most), heads
+// innermost. The last section is larger: there, longest first evens out when
+// the blocks finish.
 __device__ __forceinline__ TilePlace PlaceOf(const SequenceRecord& sequence,
                                              int32_t num_q_heads, int tile_q,
                                              int32_t tile) {
-  const int32_t local = tile - sequence.first_tile;
+  int32_t in_section = tile - sequence.first_tile;
   const int32_t heads = sequence.batch_count * num_q_heads;
-  const int32_t section_tiles = sequence.section_heads * sequence.num_m_tiles;
-  const int32_t section = local / section_tiles;
-  const int32_t in_section = local - section * section_tiles;
-  const int32_t first_head = section * sequence.section_heads;
-  const int32_t section_heads = min(sequence.section_heads, heads - first_head);
+  const int32_t main_heads = heads - sequence.tail_heads;
+  int32_t first_head = main_heads;
+  int32_t section_heads = sequence.tail_heads;
+  if (in_section < main_heads * sequence.num_m_tiles) {
+    section_heads = sequence.section_heads;
+    const int32_t section_tiles = section_heads * sequence.num_m_tiles;
+    first_head = in_section / section_tiles * section_heads;
+  }
+  in_section -= first_head * sequence.num_m_tiles;
   const int32_t from_last = in_section / section_heads;
   const int32_t head = first_head + in_section - from_last * section_heads;
   return {head % num_q_heads, sequence.batch_begin + head / num_q_heads,
@@ -74,7 +87,8 @@ __device__ __forceinline__ BlockRange BlocksOf(const SequenceRecord& sequence,
 }
 
 // Writes field by field: the producer has few registers.
-__device__ __forceinline__ void FillInfo(const ProblemRecord& problem,
+__device__ __forceinline__ void FillInfo(const CUtensorMap* maps,
+                                         const ProblemRecord& problem,
                                          const SequenceRecord& sequence,
                                          const TilePlace& place,
                                          const BlockRange& blocks,
@@ -113,6 +127,16 @@ __device__ __forceinline__ void FillInfo(const ProblemRecord& problem,
                  ? nullptr
                  : problem.lse + place.batch * problem.lse_batch_stride +
                        place.head * problem.lse_head_stride + row;
+  info.maps = maps;
+  info.q_row = sequence.q_begin + place.row0;
+  info.q_head = place.head * problem.q.head;
+  info.q_batch = place.batch * problem.q.batch;
+  const int32_t kv_head = place.head / problem.group_size;
+  info.kv_row = sequence.kv_begin;
+  info.k_head = kv_head * problem.k.head;
+  info.k_batch = place.batch * problem.k.batch;
+  info.v_head = kv_head * problem.v.head;
+  info.v_batch = place.batch * problem.v.batch;
 }
 
 }  // namespace attendant::kernels::sm90

@@ -8,7 +8,7 @@ namespace attendant::kernels::sm90 {
 // kTileQ = 64 rows a consumer warpgroup. Key blocks of kTileKv.
 template <int kHeadDimQk_, int kHeadDimV_, int kTileKv_, int kWarpgroups_,
           int kKvStages_, int kQStages_, int kConsumerRegisters_,
-          int kProducerRegisters_, bool kPingPong_>
+          int kProducerRegisters_>
 struct TileShape {
   static constexpr int kHeadDimQk = kHeadDimQk_;
   static constexpr int kHeadDimV = kHeadDimV_;
@@ -19,19 +19,18 @@ struct TileShape {
   static constexpr int kQStages = kQStages_;
   static constexpr int kConsumerRegisters = kConsumerRegisters_;
   static constexpr int kProducerRegisters = kProducerRegisters_;
-  static constexpr bool kPingPong = kPingPong_;
   static constexpr int kThreads = 128 * (kWarpgroups_ + 1);
 };
 
 // 64: three warpgroups, since exponentials take as long as the products.
-using Tile64 = TileShape<64, 64, 128, 3, 4, 2, 160, 32, false>;
+using Tile64 = TileShape<64, 64, 128, 3, 4, 2, 160, 32>;
 // Score modifications need registers that three warpgroups do not have.
-using Tile64ScoreMod = TileShape<64, 64, 128, 2, 4, 2, 232, 40, false>;
-using Tile128 = TileShape<128, 128, 128, 2, 2, 2, 232, 40, false>;
+using Tile64ScoreMod = TileShape<64, 64, 128, 2, 4, 2, 232, 40>;
+using Tile128 = TileShape<128, 128, 128, 2, 2, 2, 232, 40>;
 // 192 and 256: key blocks as long as two stages beside Q allow.
-using Tile192 = TileShape<192, 192, 112, 2, 2, 1, 232, 40, false>;
-using Tile192x128 = TileShape<192, 128, 128, 2, 2, 1, 232, 40, false>;
-using Tile256 = TileShape<256, 256, 80, 2, 2, 1, 232, 40, false>;
+using Tile192 = TileShape<192, 192, 112, 2, 2, 1, 232, 40>;
+using Tile192x128 = TileShape<192, 128, 128, 2, 2, 1, 232, 40>;
+using Tile256 = TileShape<256, 256, 80, 2, 2, 1, 232, 40>;
 
 enum class TileClass : uint8_t { k64, k128, k192x128, k192, k256 };
 inline constexpr int kNumTileClasses = 5;
