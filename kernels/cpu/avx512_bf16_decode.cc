@@ -41,7 +41,7 @@ inline void PrefetchRow(const uint16_t* from, int64_t rows, int64_t pitch,
 }
 
 int64_t PrefetchKeys(int64_t size) {
-  return std::clamp<int64_t>(kPrefetchBytes / (2 * size), 4, kKeyBlock);
+  return std::clamp<int64_t>(kPrefetchBytes / (2 * size), 4, kDecodeBlock);
 }
 
 // [a, b] -> sums of pairs of lanes in each block of 128 bits, side by side.
@@ -92,7 +92,7 @@ ATTENDANT_BF16 inline void ScoreKeys(const DecodeScoresArgs& a,
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-    StoreSums(sums[r], a.scale, a.s + r * kKeyBlock + first);
+    StoreSums(sums[r], a.scale, a.s + r * kDecodeBlock + first);
   }
 }
 
@@ -138,7 +138,7 @@ void Scores(const DecodeScoresArgs& args) {
     prefetch = false;
     a.rows -= rows;
     a.q += rows * a.q_pitch;
-    a.s += rows * kKeyBlock;
+    a.s += rows * kDecodeBlock;
   }
 }
 
@@ -169,8 +169,8 @@ ATTENDANT_BF16 inline __m512i FiniteOnly(__m512i bf16) {
 // unchanged, if the result is not finite (unless V is made finite).
 template <int kRows, int kChunks, bool kFiniteOnly>
 ATTENDANT_BF16 inline bool Slice(const DecodeValuesArgs& a,
-                                 const uint16_t (*p)[kKeyBlock], int64_t first,
-                                 bool prefetch) {
+                                 const uint16_t (*p)[kDecodeBlock],
+                                 int64_t first, bool prefetch) {
   const Shuffles shuffles = MakeShuffles();
   __m512 sums[kRows][2 * kChunks];
 #pragma GCC unroll 4
@@ -251,7 +251,7 @@ ATTENDANT_BF16 inline bool Slice(const DecodeValuesArgs& a,
 
 template <int kRows, int kChunks>
 ATTENDANT_BF16 inline bool SliceOrFinite(const DecodeValuesArgs& a,
-                                         const uint16_t (*p)[kKeyBlock],
+                                         const uint16_t (*p)[kDecodeBlock],
                                          int64_t first, bool prefetch) {
   if (Slice<kRows, kChunks, false>(a, p, first, prefetch)) return true;
   Slice<kRows, kChunks, true>(a, p, first, false);
@@ -260,12 +260,12 @@ ATTENDANT_BF16 inline bool SliceOrFinite(const DecodeValuesArgs& a,
 
 template <int kRows>
 ATTENDANT_BF16 bool ValuesOf(const DecodeValuesArgs& a, bool prefetch) {
-  alignas(64) uint16_t p[kRows][kKeyBlock];
+  alignas(64) uint16_t p[kRows][kDecodeBlock];
   for (int r = 0; r < kRows; ++r) {
     for (int n = 0; n < a.num_keys; n += 16) {
       _mm256_store_si256(reinterpret_cast<__m256i*>(p[r] + n),
                          reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(
-                             _mm512_loadu_ps(a.p + r * kKeyBlock + n))));
+                             _mm512_loadu_ps(a.p + r * kDecodeBlock + n))));
     }
   }
   bool finite = true;
@@ -299,7 +299,7 @@ bool Values(const DecodeValuesArgs& args) {
     }
     prefetch = false;
     a.rows -= rows;
-    a.p += rows * kKeyBlock;
+    a.p += rows * kDecodeBlock;
     a.alpha += rows;
     a.o += rows * a.o_pitch;
   }

@@ -31,7 +31,7 @@ inline constexpr int64_t kPrefetchBytes = 8192;
 template <class Type>
 HWY_INLINE int64_t PrefetchKeys(int64_t size) {
   const int64_t bytes = size * sizeof(typename Type::Stored);
-  return std::clamp<int64_t>(kPrefetchBytes / bytes, 4, kKeyBlock);
+  return std::clamp<int64_t>(kPrefetchBytes / bytes, 4, kDecodeBlock);
 }
 
 // Fetches a row that may lie behind the end: a prefetch never faults.
@@ -122,7 +122,7 @@ HWY_INLINE void DecodeScoreKeys(const DecodeScoresArgs& a, int first) {
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-    StoreSums(sums[r], a.scale, a.s + r * kKeyBlock + first);
+    StoreSums(sums[r], a.scale, a.s + r * kDecodeBlock + first);
   }
 }
 
@@ -160,7 +160,7 @@ void DecodeScoresOfType(DecodeScoresArgs a) {
     prefetch = false;
     a.rows -= rows;
     a.q += rows * a.q_pitch;
-    a.s += rows * kKeyBlock;
+    a.s += rows * kDecodeBlock;
   }
 }
 
@@ -278,7 +278,7 @@ HWY_INLINE bool DecodeSlice(const DecodeValuesArgs& a, int64_t first,
     }
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      const DecodeVec p = hn::Set(d, a.p[r * kKeyBlock + n]);
+      const DecodeVec p = hn::Set(d, a.p[r * kDecodeBlock + n]);
 #pragma GCC unroll 4
       for (int v = 0; v < kVecs; ++v) {
         sums[r][v] = hn::MulAdd(p, values[v], sums[r][v]);
@@ -348,7 +348,7 @@ bool DecodeValuesOfType(DecodeValuesArgs a) {
     }
     prefetch = false;
     a.rows -= rows;
-    a.p += rows * kKeyBlock;
+    a.p += rows * kDecodeBlock;
     a.alpha += rows;
     a.o += rows * a.o_pitch;
   }

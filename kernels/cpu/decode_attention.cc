@@ -30,7 +30,7 @@ class DecodeRun {
         q_(scratch),
         o_(q_ + kMaxDecodeRows * q_pitch_),
         s_(o_ + kMaxDecodeRows * o_pitch_),
-        bias_(s_ + kMaxDecodeRows * kKeyBlock) {}
+        bias_(s_ + kMaxDecodeRows * kDecodeBlock) {}
 
   void Run() {
     KeyRange all{task_.key_end, task_.key_begin};
@@ -41,11 +41,11 @@ class DecodeRun {
       all.end = std::max(all.end, range_[r].end);
     }
     if (all.begin < all.end) {
-      int64_t block = task_.key_begin +
-                      (all.begin - task_.key_begin) / kKeyBlock * kKeyBlock;
-      for (; block < all.end; block += kKeyBlock) {
-        Step(block,
-             static_cast<int>(std::min<int64_t>(all.end - block, kKeyBlock)));
+      int64_t block = task_.key_begin + (all.begin - task_.key_begin) /
+                                            kDecodeBlock * kDecodeBlock;
+      for (; block < all.end; block += kDecodeBlock) {
+        Step(block, static_cast<int>(
+                        std::min<int64_t>(all.end - block, kDecodeBlock)));
       }
     }
     for (int r = 0; r < rows_; ++r) {
@@ -92,7 +92,7 @@ class DecodeRun {
          .s = s_});
     for (int r = 0; r < rows_; ++r) {
       MaskRow(r, first, count);
-      kernels_.softmax({.s = s_ + r * kKeyBlock,
+      kernels_.softmax({.s = s_ + r * kDecodeBlock,
                         .num_keys = count,
                         .row_max = &max_[r],
                         .row_sum = &sum_[r],
@@ -126,7 +126,7 @@ class DecodeRun {
     const bool has_bias = problem_.mask.kind != MaskKind::kNone;
     if (has_bias) FillBias(row, first, lo, hi);
     kernels_.mask(
-        {.s = s_ + r * kKeyBlock,
+        {.s = s_ + r * kDecodeBlock,
          .num_keys = count,
          .lo = lo,
          .hi = hi,
@@ -141,7 +141,7 @@ class DecodeRun {
 
   void FillBias(int64_t row, int64_t first, int32_t lo, int32_t hi) {
     const int64_t row_start = MaskRowStart(task_, row);
-    std::fill_n(bias_, kKeyBlock, 0.0f);
+    std::fill_n(bias_, kDecodeBlock, 0.0f);
     for (int32_t n = lo; n < hi; ++n) {
       bias_[n] = MaskBias(problem_.mask, row_start, MaskKey(task_, first + n));
     }
@@ -157,7 +157,7 @@ class DecodeRun {
         if (std::isfinite(value)) continue;
         for (int r = 0; r < rows_; ++r) {
           if (!IsVisible(task_, task_.row_begin + r, first + n)) continue;
-          o_[r * o_pitch_ + d] += s_[r * kKeyBlock + n] * value;
+          o_[r * o_pitch_ + d] += s_[r * kDecodeBlock + n] * value;
         }
       }
     }
@@ -172,8 +172,8 @@ class DecodeRun {
   const int64_t q_pitch_, o_pitch_;
   float* const q_;     // [rows][q_pitch_]
   float* const o_;     // [rows][o_pitch_]
-  float* const s_;     // [rows][kKeyBlock]
-  float* const bias_;  // [kKeyBlock]
+  float* const s_;     // [rows][kDecodeBlock]
+  float* const bias_;  // [kDecodeBlock]
   float max_[kMaxDecodeRows], sum_[kMaxDecodeRows], alpha_[kMaxDecodeRows];
   KeyRange range_[kMaxDecodeRows];
 };
@@ -183,7 +183,7 @@ class DecodeRun {
 int64_t DecodeScratchFloats(const AttentionProblem& problem) {
   return kMaxDecodeRows *
              (Padded(problem.head_dim) + Padded(problem.head_dim_v)) +
-         (kMaxDecodeRows + 1) * kKeyBlock;
+         (kMaxDecodeRows + 1) * kDecodeBlock;
 }
 
 void DecodeAttention(const SimdKernels& simd, const AttentionTask& task,

@@ -16,9 +16,12 @@
 
 namespace attendant::kernels::cpu {
 
-inline constexpr int kMaxVecs = 3;           // vectors of rows in one tile
-inline constexpr int kMaxTileRows = 48;      // 3 vectors of 16 floats
-inline constexpr int kKeyBlock = 128;        // keys per step of online softmax
+inline constexpr int kMaxVecs = 3;       // vectors of rows in one tile
+inline constexpr int kMaxTileRows = 48;  // 3 vectors of 16 floats
+inline constexpr int kKeyBlock = 128;    // keys per step of online softmax
+// The same in the decode form: long, for every change between K and V costs the
+// latency of memory.
+inline constexpr int kDecodeBlock = 512;
 inline constexpr int kMaxDecodeRows = 8;     // rows * group of the decode form
 inline constexpr int64_t kLanePadding = 16;  // floats; no vector is longer
 
@@ -113,10 +116,10 @@ struct DecodeScoresArgs {
   const void* k;
   DataType dtype;
   int64_t k_pitch;
-  int num_keys;  // at most kKeyBlock
+  int num_keys;  // at most kDecodeBlock
   int64_t head_dim;
   float scale;
-  float* s;  // [rows][kKeyBlock]
+  float* s;  // [rows][kDecodeBlock]
 };
 
 // One row of S after softcap, ALiBi and mask; keys outside [lo, hi) get -inf.
@@ -128,7 +131,7 @@ struct DecodeMaskArgs {
   float softcap;
   float slope;        // 0 = none
   int32_t diagonal;   // i + shift - (first key of the block)
-  const float* bias;  // [kKeyBlock] or null
+  const float* bias;  // [kDecodeBlock] or null
   bool bias_is_boolean;
 };
 
@@ -146,7 +149,7 @@ struct DecodeSoftmaxArgs {
 // that is not finite, V that is not finite counts as 0, and the answer is
 // false.
 struct DecodeValuesArgs {
-  const float* p;  // [rows][kKeyBlock]
+  const float* p;  // [rows][kDecodeBlock]
   int rows;
   const void* v;
   DataType dtype;
