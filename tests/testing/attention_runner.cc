@@ -152,6 +152,10 @@ kernels::DeviceProperties PropertiesFor(std::string_view kernel,
   properties.num_sms = attribute(cudaDevAttrMultiProcessorCount);
   properties.shared_memory_per_block_optin =
       attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  if (options.shared_memory > 0) {
+    properties.shared_memory_per_block_optin = std::min(
+        properties.shared_memory_per_block_optin, options.shared_memory);
+  }
 #endif
   return properties;
 }

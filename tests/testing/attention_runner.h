@@ -29,6 +29,9 @@ struct RunOptions {
   // or heads (BHSD) of q, k, v and O on the device, so that offsets there pass
   // what 32 bits hold. 0 = as on the host.
   int64_t spread = 0;
+  // CUDA: plan for a device whose blocks may opt into so many bytes of shared
+  // memory, at most this device's; 0 = this device's.
+  int64_t shared_memory = 0;
 };
 
 // Problems on the device, planned. Runs as often as asked.

@@ -177,7 +177,8 @@ class CudaRunner : public AttentionRunner {
       }
     }
     ASSIGN_OR_RETURN(
-        plan_, kernels::PlanAttention(PropertiesFor(kernel), parts_, kernel));
+        plan_,
+        kernels::PlanAttention(PropertiesFor(kernel, options), parts_, kernel));
     RETURN_IF_ERROR(workspace_.Allocate(plan_.workspace_bytes(), false));
     RETURN_IF_ERROR(control_.Allocate(plan_.control_bytes(), false));
     RETURN_IF_ERROR(host_descriptors_.Allocate(plan_.descriptor_bytes(), true));
