@@ -126,12 +126,16 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   // Parse, validate, admit, copy: everything before the queue.
   absl::Status Receive() {
     if (message_bytes_ > env_->bounds.max_request_bytes) {
-      return InvalidField("message", std::to_string(message_bytes_) + " bytes",
+      return InvalidField("message",
+                          std::to_string(message_bytes_.load()) + " bytes",
                           "at most max_request_bytes, " +
                               std::to_string(env_->bounds.max_request_bytes));
     }
     ASSIGN_OR_RETURN(const ParsedRequest parsed, ParseAttendRequest(message_));
-    request_id_ = parsed.header.request_id();
+    {
+      std::lock_guard lock(mu_);  // an abort may be logging
+      request_id_ = parsed.header.request_id();
+    }
     ASSIGN_OR_RETURN(std::unique_ptr<ValidatedRequest> request,
                      ValidateRequest(parsed, env_->bounds,
                                      env_->engine->device().properties));
@@ -242,6 +246,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     job.reset();  // the reply holds the output block
     outcome.bytes_out = static_cast<int64_t>(reply_.Length());
     env_->metrics->Finished(grpc::StatusCode::OK, outcome);
+    LogAnswer(header, outcome);
     StartWriteAndFinish(&reply_, grpc::WriteOptions(), grpc::Status::OK);
   }
 
@@ -268,13 +273,30 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     Finish(answer);
   }
 
+  static void LogAnswer(const v1::AttendResponse& reply,
+                        const AttendOutcome& outcome) {
+    if (!LogEnabled(LogLevel::kDebug)) return;
+    Log(LogLevel::kDebug, "request answered",
+        {{"request_id", reply.request_id()},
+         {"kernel", reply.served_by().kernel()},
+         {"total_ms", static_cast<double>(outcome.total_ns) * 1e-6},
+         {"bytes_in", outcome.bytes_in},
+         {"bytes_out", outcome.bytes_out},
+         {"batch_requests", outcome.batch_requests}});
+  }
+
   void LogFailure(const grpc::Status& answer, Stage stage) const {
     const LogLevel level = answer.error_code() == grpc::StatusCode::INTERNAL
                                ? LogLevel::kError
                                : LogLevel::kDebug;
     if (!LogEnabled(level)) return;
+    std::string request_id;
+    {
+      std::lock_guard lock(mu_);
+      request_id = request_id_;
+    }
     Log(level, "request failed",
-        {{"request_id", request_id_},
+        {{"request_id", request_id},
          {"code", static_cast<int>(answer.error_code())},
          {"error", answer.error_message()},
          {"stage", StageName(stage)}});
@@ -295,8 +317,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   bool is_open_ = false;              // counted in open_calls
   grpc::ByteBuffer message_;
   grpc::ByteBuffer reply_;  // until OnDone
-  int64_t message_bytes_ = 0;
-  std::string request_id_;
+  std::atomic<int64_t> message_bytes_{0};
   std::vector<CopyPiece> pieces_;
   Clock::time_point submitted_;
   std::atomic<bool> holds_upload_{false};
@@ -304,7 +325,8 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   grpc::Alarm deadline_alarm_;
   grpc::Alarm no_message_alarm_;
 
-  std::mutex mu_;
+  mutable std::mutex mu_;
+  std::string request_id_;
   std::shared_ptr<AttentionJob> job_;
   bool in_engine_ = false;  // submitted, and not yet done
   bool finished_ = false;

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <mutex>
 #include <thread>
 
 #include "server/errors.h"
+#include "server/log.h"
 #include "tests/server/served_engine.h"
 
 namespace attendant::testing {
@@ -258,6 +260,34 @@ TEST(AttendCall, EnginesRefusalReachesTheCallerWithItsHint) {
   EXPECT_EQ(hint->second, "123");
   EXPECT_EQ(
       served.Metric("attendant_requests_rejected_total{stage=\"receive\"}"), 1);
+}
+
+TEST(AttendCall, RequestIdIsInTheLog) {
+  std::mutex mu;
+  std::string log;
+  server::SetLogSink([&](const std::string& line) {
+    std::lock_guard lock(mu);
+    log += line + "\n";
+  });
+  server::SetLogLevel(server::LogLevel::kDebug);
+  {
+    ServedEngine served;
+    v1::AttendRequest good = MeanRequest(4, 8);
+    good.set_request_id("good-1");
+    v1::AttendRequest bad = MeanRequest(4, 8);
+    bad.set_request_id("bad-2");
+    bad.set_softcap(-1);
+    for (const auto& request : {good, bad}) {
+      grpc::ClientContext context;
+      v1::AttendResponse reply;
+      (void)served.stub().Attend(&context, request, &reply);
+    }
+  }
+  server::SetLogLevel(server::LogLevel::kInfo);
+  server::SetLogSink(nullptr);
+  EXPECT_THAT(log, HasSubstr("answered\",\"request_id\":\"good-1\""));
+  EXPECT_THAT(log, HasSubstr("failed\",\"request_id\":\"bad-2\""));
+  EXPECT_THAT(log, HasSubstr("softcap"));
 }
 
 TEST(AttendCall, UnknownMethodIsUnimplemented) {
