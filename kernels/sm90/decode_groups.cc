@@ -10,10 +10,11 @@ namespace {
 constexpr int64_t kWindowCap = int64_t{1} << 40;
 constexpr int64_t kMostThinRows = 16;  // query rows, before packing
 constexpr int64_t kNarrowRows = 64;    // packed rows of one warpgroup
-// Blocks that a request which is alone is cut into: two (wide: one) for each of
-// 128 multiprocessors. A constant, not the device's count: chunks decide bits.
-constexpr int64_t kBlocksAlone = 256;
-constexpr int64_t kBlocksAloneWide = 128;
+// Blocks that a request which is alone is cut into. A constant, not the
+// device's count: chunks decide bits. Twice as many leave each less to do, but
+// double the chunks to be merged, which cost more (b1 kv2048: 12.5 us
+// against 13.1; b8 kv2048: 24.0 against 27.5).
+constexpr int64_t kBlocksAlone = 128;
 // A partial result is written and read again: rows * d * 8 bytes a chunk, so
 // chunks grow with the rows.
 constexpr int64_t kLeastChunkWide = 128;
@@ -21,8 +22,6 @@ constexpr int64_t kLeastChunkWide = 128;
 // as long as they are worth their start.
 constexpr int64_t kItemsPerSlot = 4;
 constexpr int64_t kLeastKeysPerItem = 1024;
-// Beyond so many packed rows the last arriver would merge too long alone.
-constexpr int64_t kMostRowsMergedInPlace = 16;
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t RoundUp(int64_t a, int64_t b) { return DivideUp(a, b) * b; }
@@ -103,7 +102,7 @@ DecodeSequence RecordOf(const AttentionProblem& problem, size_t index, size_t b,
 
 // Items, slots and strands of a record, given the keys a block should take.
 void Divide(DecodeGroup& group, DecodeSequence& record, int64_t keys_per_item,
-            int64_t strands, bool merged_in_place) {
+            int64_t strands) {
   record.chunks_per_item = static_cast<int32_t>(
       std::clamp<int64_t>(DivideUp(keys_per_item, record.chunk_keys), 1,
                           std::max<int64_t>(1, record.num_chunks)));
@@ -112,8 +111,7 @@ void Divide(DecodeGroup& group, DecodeSequence& record, int64_t keys_per_item,
   if (record.items_per_strand > 1) {
     record.slots_per_strand = record.num_chunks - record.chunks_per_item + 1;
   }
-  record.combines_apart = record.slots_per_strand > 0 && !merged_in_place;
-  group.combines_apart |= record.combines_apart != 0;
+  group.combines |= record.slots_per_strand > 0;
   record.first_item = static_cast<int32_t>(group.num_items);
   record.first_strand = static_cast<int32_t>(group.num_strands);
   record.first_slot = static_cast<int32_t>(group.num_slots);
@@ -139,8 +137,8 @@ int64_t ChunkKeys(const AttentionProblem& problem,
       DivideUp(PackedRows(problem, sequence.whole_len_q), wide ? 128 : 64);
   const int64_t strands =
       std::max<int64_t>(1, problem.whole_num_kv_heads * tiles);
-  const int64_t fair = DivideUp(KeySpan(problem, sequence) * strands,
-                                wide ? kBlocksAloneWide : kBlocksAlone);
+  const int64_t fair =
+      DivideUp(KeySpan(problem, sequence) * strands, kBlocksAlone);
   const int64_t least = wide ? kLeastChunkWide : tile_kv;
   return RoundUp(std::max({fair, least, int64_t{1}}), tile_kv);
 }
@@ -200,10 +198,7 @@ std::vector<DecodeGroup> GroupThinSequences(
     const int64_t keys_per_item = std::max<int64_t>(
         {1, fair / kItemsPerSlot, std::min(fair, kLeastKeysPerItem)});
     for (DecodeSequence& record : group.sequences) {
-      const int64_t rows =
-          record.len_q * problems[record.problem]->group_size();
-      Divide(group, record, keys_per_item, strands_of(record),
-             rows <= kMostRowsMergedInPlace);
+      Divide(group, record, keys_per_item, strands_of(record));
     }
   }
   return groups;

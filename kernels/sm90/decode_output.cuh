@@ -178,12 +178,13 @@ __device__ __forceinline__ void StoreFinalAs(const DecodeParams& params,
 
 // Rows [row_begin, row_end) of a strand: its slots folded in index order, by
 // `num_threads` threads, kBatch slots in flight.
-template <typename Shape, typename Element, int kBatch>
+template <typename Shape, typename Element>
 __device__ __forceinline__ void CombineStrand(const DecodeParams& params,
                                               const DecodeItem& item,
                                               int thread, int num_threads,
                                               int row_begin, int row_end) {
   constexpr int kQuads = Shape::kHeadDim / 4;
+  constexpr int kBatch = 16;
   const int slots = item.sequence->slots_per_strand;
   const int64_t slot_floats = Shape::kTileQ * (Shape::kHeadDim + 2);
   const PartialSlot<Shape> first = PartialSlot<Shape>::Of(params, item, 0);

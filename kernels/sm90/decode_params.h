@@ -61,8 +61,7 @@ struct DecodeSequence {
   // one chunk each. None if one item does it all.
   int32_t slots_per_strand;
   int32_t first_slot;
-  int32_t first_strand;    // of the strand counters
-  uint8_t combines_apart;  // by the combine kernel, not by the last arriver
+  int32_t first_strand;  // of the strand counters
 };
 
 struct DecodeParams {
@@ -74,8 +73,7 @@ struct DecodeParams {
   const DecodeSequence* global_sequences;
   int32_t num_sequences;
   int32_t num_items;
-  float* partials;            // see PartialSlot
-  uint32_t* strand_counters;  // zero before and after
+  float* partials;  // see PartialSlot
   int32_t* repair_flag;
   uint32_t scrub_exponent;  // see PrefillParams
 };

@@ -68,7 +68,6 @@ absl::StatusOr<DecodePlan> DecodePlan::Create(
   plan.problems_.assign(problems.begin(), problems.end());
   plan.workspace_of_problem_.resize(problems.size());
   int64_t sequences = 0;
-  int64_t strands = 0;
   for (const DecodeGroup& group : plan.groups_) {
     if (group.num_items > std::numeric_limits<int32_t>::max() ||
         group.num_slots > std::numeric_limits<int32_t>::max()) {
@@ -84,10 +83,8 @@ absl::StatusOr<DecodePlan> DecodePlan::Create(
           record_strands * record.slots_per_strand * group.slot_bytes();
     }
     sequences += static_cast<int64_t>(group.sequences.size());
-    strands += group.num_strands;
     plan.workspace_bytes_ += AlignUp(group.num_slots * group.slot_bytes());
   }
-  plan.control_bytes_ = strands * static_cast<int64_t>(sizeof(uint32_t));
   if (plan.FitsParameters()) return plan;
   int64_t floats = 0;
   for (const AttentionProblem* problem : problems)
@@ -212,7 +209,7 @@ absl::Status DecodePlan::LaunchGroup(const DecodeGroup& group,
   params.num_sequences = static_cast<int32_t>(group.sequences.size());
   params.num_items = static_cast<int32_t>(group.num_items);
   const int combine_strands =
-      group.combines_apart ? static_cast<int>(group.num_strands) : 0;
+      group.combines ? static_cast<int>(group.num_strands) : 0;
   const cudaError_t error =
       LauncherOf(group)(params, group.wide, combine_strands, stream);
   if (error == cudaSuccess) return absl::OkStatus();
@@ -246,10 +243,8 @@ absl::Status DecodePlan::Launch(const LaunchContext& context,
   }
   int64_t workspace = 0;
   int64_t sequences = layout_.sequences;
-  int64_t counters = 0;
   for (const DecodeGroup& group : groups_) {
     params.partials = At<float>(context.workspace, workspace);
-    params.strand_counters = At<uint32_t>(context.control, counters);
     if (descriptor_bytes_ > 0) {
       params.global_sequences =
           At<DecodeSequence>(context.device_descriptors, sequences);
@@ -257,7 +252,6 @@ absl::Status DecodePlan::Launch(const LaunchContext& context,
     params.scrub_exponent = scrubs ? ExponentBits(group.dtype) : 0;
     RETURN_IF_ERROR(LaunchGroup(group, params, stream));
     workspace += AlignUp(group.num_slots * group.slot_bytes());
-    counters += group.num_strands * static_cast<int64_t>(sizeof(uint32_t));
     sequences +=
         static_cast<int64_t>(group.sequences.size() * sizeof(DecodeSequence));
   }

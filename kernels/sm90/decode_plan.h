@@ -34,7 +34,7 @@ struct DecodeGroup {
   int64_t num_items = 0;
   int64_t num_strands = 0;
   int64_t num_slots = 0;
-  bool combines_apart = false;
+  bool combines = false;  // some strand has several items
 
   int64_t slot_bytes() const;
 };
@@ -53,7 +53,6 @@ class DecodePlan {
 
   bool empty() const { return groups_.empty(); }
   int64_t workspace_bytes() const { return workspace_bytes_; }
-  int64_t control_bytes() const { return control_bytes_; }
   int64_t descriptor_bytes() const { return descriptor_bytes_; }
   int64_t workspace_bytes_of(size_t index) const {
     return workspace_of_problem_[index];
@@ -87,7 +86,6 @@ class DecodePlan {
   std::vector<int64_t> workspace_of_problem_;
   Layout layout_;
   int64_t workspace_bytes_ = 0;
-  int64_t control_bytes_ = 0;
   int64_t descriptor_bytes_ = 0;
 };
 

@@ -12,8 +12,9 @@
 // 3. Folding. A chunk starts from nothing and is merged into what came before
 //    (decode_merge.cuh), in registers where the block began at the strand's
 //    first chunk, through memory elsewhere: the same arithmetic in the same
-//    order, so the split changes no bit. The strand's last block to arrive
-//    merges, nobody waits; wide tiles are merged by a kernel of their own.
+//    order, so the split changes no bit. A second kernel merges what lies in
+//    memory: the last block to arrive would merge alone for longer than a
+//    launch takes (b1 kv2048: 18.7 us instead of 13.1).
 // 4. Barriers (phase 0 first; "empty" is waited for with parity 1 at first):
 //      k/v_full   1 arrival + bytes                       consumers wait
 //      k/v_empty  1 a consumer warp (products done)       producer waits
@@ -42,7 +43,6 @@ struct alignas(1024) DecodeStorage {
   uint64_t k_full[Shape::kStages], k_empty[Shape::kStages];
   uint64_t v_full[Shape::kStages], v_empty[Shape::kStages];
   uint64_t v_arrived[Shape::kStages];  // repair only, see prefill.cuh
-  uint32_t is_last_arriver;
 };
 
 template <int kStages>
@@ -225,17 +225,11 @@ class DecodeConsumer {
                                 lane_ % 4);
       return;
     }
-    if (RunChunks()) return;
-    if (!item_.sequence->combines_apart && IsLastArriver()) {
-      CombineStrand<Shape, Element, 32>(params_, item_, threadIdx.x,
-                                        128 * Shape::kWarpgroups, 0,
-                                        item_.num_rows);
-    }
+    RunChunks();
   }
 
  private:
-  // True if the strand's answer is stored: this block had all its chunks.
-  __device__ __forceinline__ bool RunChunks() {
+  __device__ __forceinline__ void RunChunks() {
     float o[kD / 2];
     PartialRows rows;
     Folded<kD> folded;
@@ -251,9 +245,8 @@ class DecodeConsumer {
       ReduceSums(rows);
       EndChunk(chunk, rows, o, folded);
     }
-    if (item_.sequence->items_per_strand > 1) return false;
+    if (item_.sequence->items_per_strand > 1) return;
     StoreFinalAs<kD, Element>(params_, item_, rows, o, row_, lane_ % 4);
-    return true;
   }
 
   // Chunks of the strand's first item are folded, at its end into slot 0 (or,
@@ -439,24 +432,6 @@ class DecodeConsumer {
     }
   }
 
-  // Every item of the strand arrives once, its partials written; the last one
-  // sees them all. The counter wraps to 0 by itself.
-  __device__ __forceinline__ bool IsLastArriver() const {
-    constexpr int kConsumers = 128 * Shape::kWarpgroups;
-    __threadfence();
-    ptx::named_barrier_sync(kConsumersBarrier, kConsumers);
-    if (threadIdx.x == 0) {
-      const uint32_t items = item_.sequence->items_per_strand;
-      uint32_t* counter =
-          params_.strand_counters + item_.sequence->first_strand + item_.strand;
-      storage_.is_last_arriver = atomicInc(counter, items - 1) == items - 1;
-    }
-    ptx::named_barrier_sync(kConsumersBarrier, kConsumers);
-    if (!storage_.is_last_arriver) return false;
-    __threadfence();
-    return true;
-  }
-
   const DecodeParams& params_;
   const DecodeItem item_;
   DecodeStorage<Shape>& storage_;
@@ -523,7 +498,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
   }
 }
 
-// Merges strands of wide tiles: a block takes kCombineRows packed rows of one.
+// Merges strands of several items: a block takes kCombineRows packed rows of
+// one.
 inline constexpr int kCombineRows = 8;
 inline constexpr int kCombineThreads = 256;
 
@@ -545,12 +521,11 @@ __global__ void __launch_bounds__(kCombineThreads)
     item.sequence = params.global_sequences + begin;
     item.problem = params.global_problems + item.sequence->problem;
   }
-  if (!item.sequence->combines_apart) return;
+  if (item.sequence->slots_per_strand == 0) return;
   SetStrand(item, strand - item.sequence->first_strand, Shape::kTileQ);
   const int row = blockIdx.x % kParts * kCombineRows;
-  CombineStrand<Shape, Element, 16>(params, item, threadIdx.x, kCombineThreads,
-                                    row,
-                                    min(item.num_rows, row + kCombineRows));
+  CombineStrand<Shape, Element>(params, item, threadIdx.x, kCombineThreads, row,
+                                min(item.num_rows, row + kCombineRows));
 }
 
 }  // namespace attendant::kernels::sm90

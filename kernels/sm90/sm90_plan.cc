@@ -119,17 +119,12 @@ void Sm90Plan::PlaceDescriptors(Group& group) {
   }
 }
 
-int64_t Sm90Plan::prefill_control_bytes() const {
-  return static_cast<int64_t>((groups_.size() + 1) * sizeof(LaunchCounters));
-}
-
 int64_t Sm90Plan::control_bytes() const {
-  return prefill_control_bytes() + decode_.control_bytes();
+  return static_cast<int64_t>((groups_.size() + 1) * sizeof(LaunchCounters));
 }
 
 LaunchContext Sm90Plan::DecodeContext(const LaunchContext& context) const {
   LaunchContext decode = context;
-  decode.control = At<void>(context.control, prefill_control_bytes());
   if (decode_.descriptor_bytes() > 0) {
     decode.host_descriptors =
         At<void>(context.host_descriptors, descriptor_bytes_);

@@ -33,8 +33,8 @@ TEST(DecodeGroupsTest, OneRequestAloneIsCutIntoABlockForEverySlot) {
   for (int64_t len_kv : {2048, 8192, 32768, 131072}) {
     const std::vector<DecodeGroup> groups = Group({Decode(1, 1, len_kv)});
     ASSERT_EQ(groups.size(), 1u);
-    EXPECT_EQ(groups[0].num_items, 256) << len_kv;
-    EXPECT_FALSE(groups[0].combines_apart);
+    EXPECT_EQ(groups[0].num_items, 128) << len_kv;
+    EXPECT_TRUE(groups[0].combines);
   }
 }
 
