@@ -184,7 +184,7 @@ void AddEngine(ServerOptions* o, std::vector<Option>* table) {
        FlopsOption("work_item_flops", &e->work_item_flops,
                    "and of about this work; 0 = fit for the device", true),
        FlopsOption("max_batch_flops", &e->max_batch_flops,
-                   "most work of one launch; 0 = 4 times work_item_flops",
+                   "most work of one launch; 0 = fit for the device",
                    true)});
 }
 
