@@ -29,7 +29,7 @@ using std::chrono::system_clock;
 constexpr int64_t kInlineCopyBytes = int64_t{256} << 10;
 constexpr int64_t kCopyPieceBytes = int64_t{4} << 20;
 // gRPC may tell of a broken body before it tells that the call is cancelled.
-constexpr milliseconds kCancelGrace{20};
+constexpr milliseconds kCancelGrace{200};
 
 class AttendCall final : public grpc::ServerGenericBidiReactor,
                          public std::enable_shared_from_this<AttendCall> {

@@ -90,11 +90,11 @@ const Problems& TheProblems() {
   return problems;
 }
 
-// Resident memory once the server has noticed that nobody calls: the least of a
-// second.
+// Resident memory once the server has noticed that nobody calls: the least of
+// two seconds.
 int64_t IdleBytes(const ServerProcess& server) {
   int64_t least = server.ResidentBytes();
-  const auto end = system_clock::now() + std::chrono::seconds(1);
+  const auto end = system_clock::now() + std::chrono::seconds(2);
   while (system_clock::now() < end) {
     least = std::min(least, server.ResidentBytes());
   }

@@ -160,7 +160,7 @@ TEST(AttendCall, CallersDeadlineInTheQueueIsAMissedDeadline) {
   ServedEngine served;
   served.engine().Hold(true);
   grpc::ClientContext context;
-  context.set_deadline(system_clock::now() + milliseconds(100));
+  context.set_deadline(system_clock::now() + milliseconds(500));
   v1::AttendResponse reply;
   const grpc::Status status =
       served.stub().Attend(&context, MeanRequest(4, 8), &reply);
