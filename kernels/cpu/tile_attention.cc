@@ -6,53 +6,12 @@
 #include <limits>
 
 #include "kernels/cpu/mask_access.h"
+#include "kernels/cpu/tile_layout.h"
 
 namespace attendant::kernels::cpu {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-int64_t AlignUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-
-// Every part in floats and a multiple of 16, so that all are aligned.
-struct Layout {
-  int64_t rows;              // of one tile, at most
-  int64_t tiles;             // of a task, at most
-  int64_t q_pitch, o_pitch;  // of one tile
-  int64_t k_pack, v_pack, s, bias, staging, per_row;
-
-  Layout(const AttentionProblem& problem, int64_t rows_per_task)
-      : rows(kMaxTileRows),
-        tiles((rows_per_task + kMaxTileRows - 1) / kMaxTileRows),
-        q_pitch(AlignUp(problem.head_dim, kLanePadding) * rows),
-        o_pitch(AlignUp(problem.head_dim_v, kLanePadding) * rows),
-        k_pack(kKeyBlock * AlignUp(problem.head_dim, kLanePadding)),
-        v_pack(kKeyBlock * AlignUp(problem.head_dim_v, kLanePadding)),
-        s(kKeyBlock * rows),
-        bias(problem.mask.kind == MaskKind::kNone ? 0 : kKeyBlock * rows),
-        staging(rows * (AlignUp(std::max(problem.head_dim, problem.head_dim_v),
-                                kLanePadding) +
-                        2 * kLanePadding)),
-        per_row(rows) {}
-
-  // max and sum of each tile; alpha, block maximum, lo, hi, diagonal, slopes.
-  int64_t total() const {
-    return tiles * (q_pitch + o_pitch + 2 * per_row) + k_pack + v_pack + s +
-           bias + staging + 6 * per_row;
-  }
-};
-
-// One tile of rows and what it has summed so far.
-struct Tile {
-  int64_t first_row;
-  int rows;
-  int vecs;
-  float* q;
-  float* o;
-  float* max;
-  float* sum;
-  int64_t key_begin, key_end;  // of all its rows together
-};
 
 class TileRun {
  public:
@@ -384,7 +343,7 @@ class TileRun {
   const AttentionTask& task_;
   const AttentionProblem& problem_;
   const SequenceBounds& sequence_;
-  const Layout layout_;
+  const TileLayout layout_;
   const int64_t tile_rows_;
   const int64_t head_dim_;  // as the scores kernel counts it
   const int64_t num_panels_;
@@ -404,7 +363,7 @@ class TileRun {
 
 int64_t TileScratchFloats(const AttentionProblem& problem,
                           int64_t rows_per_task) {
-  return Layout(problem, rows_per_task).total();
+  return TileLayout(problem, rows_per_task).total();
 }
 
 void TileAttention(const SimdKernels& simd, const AttentionTask& task,
