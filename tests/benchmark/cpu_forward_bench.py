@@ -32,8 +32,9 @@ def parse_arguments():
     parser.add_argument("--out", help="folder for the results")
     parser.add_argument("--name", default="cpu_forward")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--only", default="", help="prefill, decode, or a "
-                        "part of a case's name such as d64 or bf16")
+    parser.add_argument("--only", default="", help="words that a case's name "
+                        "has to have, such as 'prefill bf16'; with --out, "
+                        "other rows there are kept")
     parser.add_argument("--target", help="ATTENDANT_CPU_TARGET of our kernel")
     parser.add_argument("--seconds", type=float, default=0.6,
                         help="measured time of a case, for each peer")
@@ -74,6 +75,12 @@ def name_of(case):
             f"{'causal' if case['causal'] else 'full'} b{case['batch']} "
             f"h{case['num_heads']}/{case['num_kv_heads']} "
             f"{case['seqlen_q']}x{case['seqlen_kv']}")
+
+
+def key_of(row):
+    return tuple(row[key] for key in (
+        "dtype", "head_dim", "causal", "batch", "num_heads", "num_kv_heads",
+        "seqlen_q", "seqlen_kv"))
 
 
 def time_by_turns(functions, seconds, turns=4):
@@ -182,7 +189,7 @@ def main():
           f"reads {bandwidth:.1f} GB/s")
     rows = []
     for case in cases():
-        if arguments.only not in name_of(case):
+        if not set(arguments.only.split()) <= set(name_of(case).split()):
             continue
         row = measure(torch, attention_c, library, case, arguments)
         row |= {"cpu_flags": flags, "threads": arguments.threads}
@@ -214,7 +221,16 @@ def write(arguments, rows, torch, model, flags, bandwidth):
             "date": datetime.date.today().isoformat(),
             "command": "cpu_forward_bench.py " + " ".join(
                 a for a in sys.argv[1:] if "/" not in a)}
+    os.makedirs(arguments.out, exist_ok=True)
     base = os.path.join(arguments.out, arguments.name)
+    if arguments.only and os.path.exists(base + ".json"):
+        with open(base + ".json", encoding="utf-8") as file:
+            kept = json.load(file)
+        rows = [r for r in kept if key_of(r) not in map(key_of, rows)] + rows
+    order = [key_of(case) for case in cases()]
+    for row in rows:
+        row.setdefault("commit", commit[:12])
+    rows.sort(key=lambda r: order.index(key_of(r)))
     with open(base + ".json", "w", encoding="utf-8") as file:
         file.write("[\n" + ",\n".join(json.dumps(r) for r in rows) + "\n]\n")
     with open(base + ".meta.json", "w", encoding="utf-8") as file:
