@@ -215,8 +215,10 @@ TEST(Load, CancelledAndLateCallsLeaveNothingBehind) {
   RunLoad(load, problems.requests, &tally);
   EXPECT_EQ(tally.all_ended(), load.requests);
   EXPECT_GT(tally.ended_with(grpc::OK), 0);
+  // RESOURCE_EXHAUSTED: what the queue's estimate says cannot be done in time.
   EXPECT_EQ(tally.ended_with(grpc::OK) + tally.ended_with(grpc::CANCELLED) +
-                tally.ended_with(grpc::DEADLINE_EXCEEDED),
+                tally.ended_with(grpc::DEADLINE_EXCEEDED) +
+                tally.ended_with(grpc::RESOURCE_EXHAUSTED),
             load.requests);
   // All memory is given back soon after the last caller is gone.
   const auto end = system_clock::now() + std::chrono::seconds(20);
