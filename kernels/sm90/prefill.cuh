@@ -385,6 +385,7 @@ class Consumer {
 
   // Takes part in the rings without using what is there.
   __device__ __forceinline__ void SkipBlocks(int blocks) {
+#pragma unroll 1
     for (int i = 0; i < blocks; ++i) {
       ptx::mbarrier_wait(At(Address(storage_.k_full), k_), k_.phase);
       Release(Address(storage_.k_empty), k_);
@@ -601,6 +602,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   Storage& storage = *reinterpret_cast<Storage*>(smem);
   if (threadIdx.x == 0) {
     InitBarriers<Shape>(storage, params.scrub_exponent != 0);
+  } else if (threadIdx.x == 32 && params.global_maps == nullptr) {
+    for (const CUtensorMap& map : params.maps) ptx::prefetch_tensormap(&map);
   }
   __syncthreads();
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
