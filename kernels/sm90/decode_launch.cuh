@@ -1,6 +1,7 @@
 // Launch of one decode class: instantiated in decode_*.cu.
 #pragma once
 
+#include "kernels/sm90/decode_combine.cuh"
 #include "kernels/sm90/decode_launchers.h"
 #include "kernels/sm90/decode_split_kv.cuh"
 

@@ -61,7 +61,7 @@ struct DecodeSequence {
   // one chunk each. None if one item does it all.
   int32_t slots_per_strand;
   int32_t first_slot;
-  int32_t first_strand;  // of the strand counters
+  int32_t first_strand;  // of the launch's
 };
 
 struct DecodeParams {
