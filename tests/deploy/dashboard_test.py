@@ -101,9 +101,7 @@ class DashboardTest(unittest.TestCase):
 
     @classmethod
     def start_prometheus(cls):
-        work = pathlib.Path(
-            cls.stack.enter_context(tempfile.TemporaryDirectory())
-        )
+        work = pathlib.Path(cls.stack.enter_context(tempfile.TemporaryDirectory()))
         config = {
             "global": {"scrape_interval": "500ms", "evaluation_interval": "1s"},
             "rule_files": [str(path) for path in RULES],
@@ -147,9 +145,7 @@ class DashboardTest(unittest.TestCase):
             return False  # it still starts
 
     def test_every_metric_named_is_in_the_scrape(self):
-        scraped = set(
-            re.findall(r"^([a-zA-Z_:]\w*)", self.scrape, re.MULTILINE)
-        )
+        scraped = set(re.findall(r"^([a-zA-Z_:]\w*)", self.scrape, re.MULTILINE))
         texts = [DASHBOARD.read_text(), *(path.read_text() for path in RULES)]
         names = set()
         for text in texts:
