@@ -89,6 +89,9 @@ absl::Status CheckDeadline(const ValidatedRequest& request,
   const auto own = rate.Seconds(own_cost);
   if (!own.has_value()) return absl::OkStatus();
   const double seconds = std::chrono::duration<double>(remaining).count();
+  // An idle device is tried whatever was measured: only work that runs can
+  // correct a speed that was once measured too low.
+  if (load.cost_left <= 0) return absl::OkStatus();
   if (*own * kTrustInEstimates > seconds) {
     return absl::DeadlineExceededError(
         absl::StrCat("the work takes about ", *own * 1e3,

@@ -271,8 +271,8 @@ void BatchScheduler::CountBatch(const Batch& batch, Clock::time_point now) {
     }
     const auto begin = std::max(batch.pulled, last_finish_);
     rate_.Add(cost, std::chrono::duration<double>(now - begin).count());
+    last_finish_ = now;
   }
-  last_finish_ = now;
 }
 
 double BatchScheduler::EstimateSeconds(const Batch& batch) {
@@ -286,13 +286,16 @@ double BatchScheduler::EstimateSeconds(const Batch& batch) {
 
 // --- Ends ---
 
-void BatchScheduler::LeaveOrder(ScheduledJob* job) {
+bool BatchScheduler::LeaveOrder(ScheduledJob* job) {
   ScheduledJob* next = lines_.Leave(job);
-  if (next == nullptr || next->state != ScheduledJob::State::kQueued) return;
+  if (next == nullptr || next->state != ScheduledJob::State::kQueued) {
+    return false;
+  }
   const auto found = std::find_if(
       submitted_.begin(), submitted_.end(),
       [&](const auto& entry) { return entry.second.get() == next; });
   MakeReadyIfFirst(found->second);
+  return true;
 }
 
 void BatchScheduler::LeaveQueue(ScheduledJob* job) {
@@ -328,11 +331,17 @@ void BatchScheduler::EndJob(const std::shared_ptr<ScheduledJob>& job,
 }
 
 void BatchScheduler::Forget(ScheduledJob* job) {
-  std::lock_guard lock(mu_);
-  LeaveQueue(job);
-  LeaveOrder(job);
-  present_.erase(job);
-  if (present_.empty()) idle_.notify_all();
+  bool next_is_ready = false;
+  {
+    std::lock_guard lock(mu_);
+    LeaveQueue(job);
+    next_is_ready = LeaveOrder(job);
+    present_.erase(job);
+    if (present_.empty()) idle_.notify_all();
+  }
+  // The next of its line was submitted long ago: nobody else tells the
+  // executor.
+  if (next_is_ready && executor_ != nullptr) executor_->Wake();
 }
 
 void BatchScheduler::EndExpired(Clock::time_point now) {

@@ -98,7 +98,8 @@ class BatchScheduler final : public WorkSource {
   void TakeItem(const std::shared_ptr<ScheduledJob>& job, Batch* batch);
   void MakeReadyIfFirst(const std::shared_ptr<ScheduledJob>& job);
   void LeaveQueue(ScheduledJob* job);
-  void LeaveOrder(ScheduledJob* job);
+  // True if that made the next of its line ready.
+  bool LeaveOrder(ScheduledJob* job);
   void EndJob(const std::shared_ptr<ScheduledJob>& job,
               const absl::Status& status);
   void EndExpired(Clock::time_point now);

@@ -1,6 +1,7 @@
 #include "server/tensor_geometry.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -97,6 +98,7 @@ bool Span(const v1::TensorSpec& spec, TensorGeometry* tensor, int64_t* span) {
   const int rank = static_cast<int>(sizes.size());
   const bool empty = std::count(sizes.begin(), sizes.end(), 0) > 0;
   tensor->strides.assign(rank, 1);
+  if (sizes[rank - 1] > std::numeric_limits<int64_t>::max() - 8) return false;
   *span = RowEntries(tensor->dtype, sizes[rank - 1]);
   int64_t contiguous = std::max<int64_t>(*span, 1);
   for (int i = rank - 2; i >= 0; --i) {
