@@ -77,6 +77,16 @@ absl::StatusOr<const KernelEntry*> FindKernelNamed(
       absl::StrCat("no kernel serves this problem: ", reasons));
 }
 
+absl::StatusOr<const KernelEntry*> ChooseKernel(const DeviceProperties& device,
+                                                const AttentionProblem& problem,
+                                                std::string_view only_kernel) {
+  if (only_kernel.empty() && !problem.kernel.empty()) {
+    const auto chosen = FindKernelNamed(device, problem, problem.kernel);
+    if (chosen.ok()) return chosen;
+  }
+  return FindKernelNamed(device, problem, only_kernel);
+}
+
 }  // namespace
 
 absl::StatusOr<const KernelEntry*> FindKernel(const DeviceProperties& device,
@@ -91,7 +101,7 @@ absl::StatusOr<AttentionPlan> PlanAttention(
   std::vector<std::vector<const AttentionProblem*>> members;
   for (const AttentionProblem& problem : problems) {
     ASSIGN_OR_RETURN(const KernelEntry* kernel,
-                     FindKernelNamed(device, problem, only_kernel));
+                     ChooseKernel(device, problem, only_kernel));
     size_t part = 0;
     while (part < plan.parts_.size() && plan.parts_[part].kernel != kernel) {
       ++part;

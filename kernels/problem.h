@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "kernels/base/data_type.h"
@@ -107,6 +108,11 @@ struct AttentionProblem {
   // whole_len_q and len_kv: never of batch or of how the request was cut.
   int64_t whole_num_q_heads = 0;
   int64_t whole_num_kv_heads = 0;
+  // Row of the capability table that was chosen for the whole request: a part
+  // that also satisfies a better row's rules (of alignment, say) stays with it,
+  // so that all parts are computed alike. Empty = the best. Points to a
+  // literal.
+  std::string_view kernel;
 
   const SequenceBounds& sequence(int64_t b) const {
     return sequences.size() == 1 ? sequences[0] : sequences[b];

@@ -276,7 +276,9 @@ class RequestValidator {
     if (p.mask.kind != kernels::MaskKind::kNone) {
       p.mask.data = at(result_->mask_offset);
     }
-    const absl::Status found = kernels::FindKernel(device_, p).status();
+    const auto kernel = kernels::FindKernel(device_, p);
+    const absl::Status found = kernel.status();
+    if (kernel.ok()) p.kernel = (*kernel)->capability.kernel;
     p.q.data = p.k.data = p.v.data = p.mask.data = nullptr;
     p.out.data = nullptr;
     if (found.ok()) return found;

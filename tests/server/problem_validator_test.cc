@@ -36,6 +36,7 @@ TEST(ValidateRequestTest, BshdBecomesTheProblem) {
   EXPECT_EQ(p.num_kv_heads, 2);
   EXPECT_EQ(p.whole_num_q_heads, 4);
   EXPECT_EQ(p.whole_num_kv_heads, 2);
+  EXPECT_EQ(p.kernel, "cpu");
   EXPECT_EQ(p.head_dim, 8);
   EXPECT_EQ(p.head_dim_v, 8);
   EXPECT_EQ(p.rows_q, 3);
