@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/sm90/decode_plan.h"
+#include "kernels/sm90/key_offsets.h"
 
 namespace attendant::kernels::sm90 {
 namespace {
@@ -38,20 +39,10 @@ bool IsWide(const AttentionProblem& problem, const SequenceBounds& sequence) {
   return PackedRows(problem, sequence.whole_len_q) > kNarrowRows;
 }
 
-int32_t ClampPosition(int64_t offset) {
-  return static_cast<int32_t>(
-      std::clamp<int64_t>(offset, -kMaxPosition, kMaxPosition));
-}
-
-int64_t RightOf(const AttentionProblem& problem) {
-  if (problem.causal) return 0;
-  return problem.window_right;
-}
-
 // Keys that some row of the sequence sees, at most.
 int64_t KeySpan(const AttentionProblem& problem,
                 const SequenceBounds& sequence) {
-  const int64_t right = RightOf(problem);
+  const int64_t right = KeysRightOf(problem);
   if (right == kWindowOpen || problem.window_left == kWindowOpen) {
     return sequence.len_kv;
   }
@@ -71,18 +62,10 @@ DecodeSequence RecordOf(const AttentionProblem& problem, size_t index, size_t b,
   record.len_q = static_cast<int32_t>(bounds.len_q);
   record.kv_begin = static_cast<int32_t>(bounds.kv_begin);
   record.len_kv = static_cast<int32_t>(bounds.len_kv);
-  const int64_t right = RightOf(problem);
-  record.high_offset =
-      right == kWindowOpen
-          ? kMaxPosition
-          : ClampPosition(bounds.diagonal_shift +
-                          std::min<int64_t>(right, kMaxPosition) + 1);
-  record.low_offset =
-      problem.window_left == kWindowOpen
-          ? -kMaxPosition
-          : ClampPosition(bounds.diagonal_shift -
-                          std::min<int64_t>(problem.window_left, kMaxPosition));
-  record.diagonal_shift = ClampPosition(bounds.diagonal_shift);
+  const KeyOffsets offsets = KeyOffsetsOf(problem, bounds);
+  record.low_offset = offsets.low;
+  record.high_offset = offsets.high;
+  record.diagonal_shift = offsets.diagonal_shift;
   record.row_tiles = static_cast<int32_t>(
       DivideUp(bounds.len_q * problem.group_size(), wide ? 128 : 64));
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/sm90/decode_plan.h"
+#include "kernels/sm90/key_offsets.h"
 
 namespace attendant::kernels::sm90 {
 namespace {
@@ -14,11 +15,6 @@ namespace {
 constexpr int64_t kTailTilesLong = 1024;
 constexpr int64_t kTailTilesShort = 384;
 constexpr int32_t kLongInTiles = 32;
-
-int32_t Clamp(int64_t offset) {
-  return static_cast<int32_t>(
-      std::clamp<int64_t>(offset, -kMaxPosition, kMaxPosition));
-}
 
 // Heads of the last section: whole KV heads. With equal tiles there is nothing
 // to even out.
@@ -116,21 +112,10 @@ std::vector<SequenceRecord> SequencesOf(const AttentionProblem& problem,
     record.len_q = static_cast<int32_t>(bounds.len_q);
     record.kv_begin = static_cast<int32_t>(bounds.kv_begin);
     record.len_kv = static_cast<int32_t>(bounds.len_kv);
-    int64_t right = problem.causal ? 0 : kWindowOpen;
-    if (problem.window_right != kWindowOpen && !problem.causal) {
-      right = problem.window_right;
-    }
-    record.high_offset =
-        right == kWindowOpen
-            ? kMaxPosition
-            : Clamp(bounds.diagonal_shift +
-                    std::min<int64_t>(right, kMaxPosition) + 1);
-    record.low_offset =
-        problem.window_left == kWindowOpen
-            ? -kMaxPosition
-            : Clamp(bounds.diagonal_shift -
-                    std::min<int64_t>(problem.window_left, kMaxPosition));
-    record.diagonal_shift = Clamp(bounds.diagonal_shift);
+    const KeyOffsets offsets = KeyOffsetsOf(problem, bounds);
+    record.low_offset = offsets.low;
+    record.high_offset = offsets.high;
+    record.diagonal_shift = offsets.diagonal_shift;
     record.section_heads = static_cast<int32_t>(problem.group_size());
     record.tail_heads =
         TailHeads(problem, record, batch_count * problem.num_kv_heads);
