@@ -29,20 +29,6 @@ __device__ __forceinline__ void tma_load_4d(uint32_t smem,
       : "memory");
 }
 
-__device__ __forceinline__ void tma_load_5d(uint32_t smem,
-                                            const CUtensorMap* map,
-                                            uint32_t barrier, int x, int group,
-                                            int row, int head, int batch,
-                                            uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.tile"
-      ".mbarrier::complete_tx::bytes.L2::cache_hint"
-      " [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(smem),
-      "l"(map), "r"(barrier), "r"(x), "r"(group), "r"(row), "r"(head),
-      "r"(batch), "l"(policy)
-      : "memory");
-}
-
 __device__ __forceinline__ void prefetch_tensormap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
