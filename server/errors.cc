@@ -31,6 +31,31 @@ absl::Status FieldError(absl::StatusCode code, const std::string& field,
       short_value, bound);
 }
 
+// For an error that is about no field of the request.
+v1::ErrorDetail DetailByCode(const absl::Status& status) {
+  v1::ErrorDetail detail;
+  detail.set_value(Shortened(std::string(status.message())));
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+      detail.set_field("message");
+      detail.set_bound("one well-formed request");
+      break;
+    case absl::StatusCode::kDeadlineExceeded:
+      detail.set_field("deadline");
+      detail.set_bound("after the answer is ready");
+      break;
+    case absl::StatusCode::kCancelled:
+      detail.set_field("call");
+      detail.set_bound("open until the answer is ready");
+      break;
+    default:
+      detail.set_field("server");
+      detail.set_bound("ready: neither draining nor failed");
+      break;
+  }
+  return detail;
+}
+
 }  // namespace
 
 absl::Status InvalidField(const std::string& field, const std::string& value,
@@ -77,12 +102,11 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   // absl's codes are gRPC's, number by number.
   const auto code = static_cast<grpc::StatusCode>(status.code());
   const std::string message(status.message());
-  const std::optional<v1::ErrorDetail> detail = DetailOf(status);
-  if (!detail.has_value()) return grpc::Status(code, message);
   v1::RpcStatus rpc_status;
   rpc_status.set_code(static_cast<int>(code));
   rpc_status.set_message(message);
-  rpc_status.add_details()->PackFrom(*detail);
+  rpc_status.add_details()->PackFrom(
+      DetailOf(status).value_or(DetailByCode(status)));
   return grpc::Status(code, message, rpc_status.SerializeAsString());
 }
 

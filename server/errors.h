@@ -29,7 +29,9 @@ absl::Status WithDetail(absl::Status status, const std::string& field,
 // The detail a status carries, if any.
 std::optional<v1::ErrorDetail> DetailOf(const absl::Status& status);
 
-// absl -> gRPC with the detail in grpc-status-details-bin (RpcStatus).
+// absl -> gRPC with the detail in grpc-status-details-bin (RpcStatus). An error
+// without one gets what its code says: DEADLINE_EXCEEDED is about "deadline",
+// CANCELLED about "call", UNAVAILABLE and INTERNAL about "server".
 grpc::Status ToGrpcStatus(const absl::Status& status);
 // Milliseconds for the trailer grpc-retry-pushback-ms; -1 = none.
 int64_t RetryPushbackMs(const absl::Status& status);

@@ -46,13 +46,24 @@ TEST(ErrorsTest, ToGrpcStatusCarriesTheDetail) {
             "type.googleapis.com/attendant.v1.ErrorDetail");
 }
 
-TEST(ErrorsTest, ToGrpcStatusKeepsCodeAndTextWithoutADetail) {
+TEST(ErrorsTest, AnErrorAboutNoFieldSaysWhatItIsAbout) {
   EXPECT_TRUE(ToGrpcStatus(absl::OkStatus()).ok());
   const grpc::Status status =
       ToGrpcStatus(absl::DeadlineExceededError("too late"));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(status.error_message(), "too late");
-  EXPECT_TRUE(status.error_details().empty());
+  const auto field_of = [](const absl::Status& error) {
+    v1::ErrorDetail detail;
+    EXPECT_TRUE(Details(ToGrpcStatus(error)).details(0).UnpackTo(&detail));
+    EXPECT_EQ(detail.value(), std::string(error.message()));
+    EXPECT_FALSE(detail.bound().empty());
+    return detail.field();
+  };
+  EXPECT_EQ(field_of(absl::DeadlineExceededError("too late")), "deadline");
+  EXPECT_EQ(field_of(absl::UnavailableError("draining")), "server");
+  EXPECT_EQ(field_of(absl::InternalError("a device error")), "server");
+  EXPECT_EQ(field_of(absl::CancelledError("gone")), "call");
+  EXPECT_EQ(field_of(absl::InvalidArgumentError("no message")), "message");
 }
 
 TEST(ErrorsTest, OverloadedCarriesTheRetryHint) {
