@@ -53,15 +53,17 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   void Begin() {
     self_ = shared_from_this();
     env_->metrics->Started(Method::kAttend);
+    is_open_ = true;
+    ++env_->open_calls;
+    holds_upload_ = true;
+    const int64_t uploads = ++env_->uploads;
+    // After the counts: a drain sees this call, or this call sees the drain.
     if (env_->draining) {
       FinishWithError(absl::UnavailableError("the server is draining"),
                       Stage::kReceive);
       return;
     }
-    is_open_ = true;
-    ++env_->open_calls;
-    holds_upload_ = true;
-    if (const int64_t uploads = ++env_->uploads; uploads > env_->max_uploads) {
+    if (uploads > env_->max_uploads) {
       constexpr int64_t kRetryMs = 50;
       FinishWithError(
           Overloaded("uploads", std::to_string(uploads),
@@ -241,8 +243,9 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     outcome.bytes_in = message_bytes_;
     const v1::AttendResponse header =
         DescribeAnswer(request, result, outcome, env_->engine->device());
-    reply_ = EncodeAttendResponse(header, job->output, request.output_bytes,
-                                  request.lse_offset, request.lse_bytes);
+    reply_ =
+        EncodeAttendResponse(header, job->output, request.wire_output_bytes(),
+                             request.lse_offset, request.lse_bytes);
     job.reset();  // the reply holds the output block
     outcome.bytes_out = static_cast<int64_t>(reply_.Length());
     env_->metrics->Finished(grpc::StatusCode::OK, outcome);

@@ -49,8 +49,9 @@ absl::StatusOr<EngineParts> MakeCpuParts(const EngineOptions& options) {
   const int threads = CpuThreads(options);
   EngineParts parts;
   parts.device = DescribeCpu(threads);
-  ASSIGN_OR_RETURN(parts.host_pool,
-                   CreatePlainHostPool(options.host_pool_bytes));
+  ASSIGN_OR_RETURN(
+      parts.host_pool,
+      CreatePlainHostPool(options.host_pool_bytes, options.scrub_host_pool));
   parts.assumed_flops_per_second = kCoreFlopsPerSecond * threads;
   parts.default_item_flops = parts.assumed_flops_per_second * kItemSeconds;
   parts.cost_per_byte = kCpuFlopsPerByte;

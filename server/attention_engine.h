@@ -114,6 +114,8 @@ struct EngineOptions {
   int copy_threads = 0;     // 0 = a quarter of the cores, at least 1
   int64_t host_pool_bytes = int64_t{4} << 30;
   int64_t device_pool_bytes = int64_t{16} << 30;  // per GPU
+  // Overwrite a block of the host pool with zeros when it is given back.
+  bool scrub_host_pool = false;
   int64_t max_queued_requests = 1024;
   int64_t max_queued_bytes = int64_t{4} << 30;
   double max_queued_flops = 1e17;

@@ -71,6 +71,16 @@ std::string WithPort(const std::string& address, int port) {
   return address.substr(0, address.rfind(':') + 1) + std::to_string(port);
 }
 
+Bounds BoundsOf(const ServerOptions& options, const AttentionEngine& engine) {
+  const EngineSnapshot snapshot = engine.Snapshot();
+  Bounds bounds = options.bounds;
+  bounds.host_pool_bytes = snapshot.host_pool_capacity_bytes;
+  bounds.device_pool_bytes = snapshot.device_reserved_bytes;
+  bounds.max_uploads = options.max_uploads;
+  bounds.host_memory_bound_bytes = options.HostMemoryBound();
+  return bounds;
+}
+
 template <typename Condition>
 bool WaitUntil(Clock::time_point deadline, const Condition& condition) {
   while (!condition()) {
@@ -89,7 +99,7 @@ class AttentionServer::Impl {
         engine_(std::move(engine)),
         gpu_(engine_->device().is_cuda ? engine_->device().uuid : ""),
         metrics_({ServerVersion(), ServerBuild()}),
-        environment_(engine_.get(), &metrics_, options.bounds,
+        environment_(engine_.get(), &metrics_, BoundsOf(options, *engine_),
                      options.max_uploads),
         service_(&environment_),
         named_service_(MakeNamedService(&environment_)) {}
@@ -98,6 +108,9 @@ class AttentionServer::Impl {
     admin_.reset();
     health_.Attach(nullptr);
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+    server_.reset();
+    // Jobs that are left end now, and their calls still count in `metrics_`.
+    engine_.reset();
   }
 
   absl::Status Serve() {
@@ -171,7 +184,7 @@ class AttentionServer::Impl {
   }
 
   const ServerOptions options_;
-  const std::unique_ptr<AttentionEngine> engine_;  // outlives all below
+  std::unique_ptr<AttentionEngine> engine_;
   GpuMetrics gpu_;
   Metrics metrics_;
   Health health_;

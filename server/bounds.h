@@ -20,6 +20,7 @@ struct Bounds {
   double max_work_flops = 1e16;  // of one request
   int64_t max_queued_requests = 1024;
   int64_t max_queued_bytes = int64_t{4} << 30;
+  double max_queued_flops = 1e17;
   int64_t max_request_id_chars = 128;
   int64_t region_alignment_bytes = 256;
   int64_t default_deadline_ms = 60'000;
@@ -27,6 +28,11 @@ struct Bounds {
   // Of q, k or v, each entry counted though strides of 0 may share it: a short
   // message cannot ask for work items without end.
   int64_t max_expanded_bytes = int64_t{1} << 40;
+  // What a server has; set when it starts.
+  int64_t host_pool_bytes = 0;
+  int64_t device_pool_bytes = 0;  // with scratch; 0 = computes on the host
+  int64_t max_uploads = 0;
+  int64_t host_memory_bound_bytes = 0;
 };
 
 }  // namespace attendant::server

@@ -89,11 +89,11 @@ struct CudaMemory {
 };
 
 absl::StatusOr<std::unique_ptr<HostMemoryPool>> CreatePinnedHostPool(
-    int64_t bytes) {
+    int64_t bytes, bool scrub) {
   ASSIGN_OR_RETURN(PinnedBuffer buffer, PinnedBuffer::Create(bytes));
   auto owner = std::make_shared<PinnedBuffer>(std::move(buffer));
   std::byte* memory = owner->data();
-  return MakeHostPool(memory, bytes, std::move(owner));
+  return MakeHostPool(memory, bytes, std::move(owner), scrub);
 }
 
 CudaExecutor::Options ExecutorOptions(const DeviceDescription& device,
@@ -159,8 +159,9 @@ absl::StatusOr<EngineParts> MakeCudaParts(const EngineOptions& options,
   }
   EngineParts parts;
   parts.device = device;
-  ASSIGN_OR_RETURN(parts.host_pool,
-                   CreatePinnedHostPool(options.host_pool_bytes));
+  ASSIGN_OR_RETURN(
+      parts.host_pool,
+      CreatePinnedHostPool(options.host_pool_bytes, options.scrub_host_pool));
   parts.device_memory = memory->device_memory.data();
   parts.device_pool =
       std::make_unique<RangePool>(pool_bytes - executor.device_scratch_bytes);

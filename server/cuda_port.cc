@@ -24,22 +24,29 @@ absl::StatusOr<std::unique_ptr<CudaPort>> CudaPort::Create() {
   return port;
 }
 
+// A pitch is at most 2^31 - 1 bytes; a single run may be longer.
+absl::Status CudaPort::Copy(void* to, const void* from, int64_t pitch,
+                            int64_t width, int64_t height, Queue queue) {
+  if (height == 1) {
+    RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(to, from, static_cast<size_t>(width),
+                                         cudaMemcpyDefault, stream(queue)));
+    return absl::OkStatus();
+  }
+  RETURN_IF_CUDA_ERROR(cudaMemcpy2DAsync(
+      to, static_cast<size_t>(pitch), from, static_cast<size_t>(pitch),
+      static_cast<size_t>(width), static_cast<size_t>(height),
+      cudaMemcpyDefault, stream(queue)));
+  return absl::OkStatus();
+}
+
 absl::Status CudaPort::Upload(void* device, const void* host, int64_t pitch,
                               int64_t width, int64_t height) {
-  RETURN_IF_CUDA_ERROR(cudaMemcpy2DAsync(
-      device, static_cast<size_t>(pitch), host, static_cast<size_t>(pitch),
-      static_cast<size_t>(width), static_cast<size_t>(height),
-      cudaMemcpyHostToDevice, stream(Queue::kUpload)));
-  return absl::OkStatus();
+  return Copy(device, host, pitch, width, height, Queue::kUpload);
 }
 
 absl::Status CudaPort::Download(void* host, const void* device, int64_t pitch,
                                 int64_t width, int64_t height) {
-  RETURN_IF_CUDA_ERROR(cudaMemcpy2DAsync(
-      host, static_cast<size_t>(pitch), device, static_cast<size_t>(pitch),
-      static_cast<size_t>(width), static_cast<size_t>(height),
-      cudaMemcpyDeviceToHost, stream(Queue::kDownload)));
-  return absl::OkStatus();
+  return Copy(host, device, pitch, width, height, Queue::kDownload);
 }
 
 absl::Status CudaPort::FillZero(Queue queue, void* device, int64_t bytes) {

@@ -38,6 +38,8 @@ class CudaPort final : public DevicePort {
   cudaStream_t stream(Queue queue) const {
     return streams_[static_cast<int>(queue)].get();
   }
+  absl::Status Copy(void* to, const void* from, int64_t pitch, int64_t width,
+                    int64_t height, Queue queue);
   // After work was enqueued: an error of the enqueuing itself.
   static absl::Status LastError(const char* what);
 

@@ -7,6 +7,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/batch_scheduler.h"
 #include "server/copy_threads.h"
+#include "server/element_conversion.h"
 
 namespace attendant::server {
 namespace {
@@ -43,6 +44,19 @@ BatchScheduler::Options SchedulerOptions(const EngineOptions& options,
   scheduler.pools.device = parts.device_pool.get();
   scheduler.pools.device_memory = parts.device_memory;
   return scheduler;
+}
+
+// Has O rounded to the caller's type before `done` is told. On the executor's
+// thread, as few callers mix types so.
+void NarrowWhenDone(AttentionJob* job) {
+  job->done = [job, done = std::move(job->done)](JobResult result) {
+    const ValidatedRequest& request = *job->request;
+    if (result.status.ok() && request.output_bytes > 0) {
+      NarrowInPlace(job->output->data(), *request.narrow_output_to,
+                    request.output_bytes / static_cast<int64_t>(sizeof(float)));
+    }
+    done(std::move(result));
+  };
 }
 
 class DeviceEngine final : public AttentionEngine {
@@ -83,6 +97,7 @@ class DeviceEngine final : public AttentionEngine {
     copy_threads_->Run(num_parts, std::move(copy), std::move(then));
   }
   void Submit(std::shared_ptr<AttentionJob> job) override {
+    if (job->request->narrow_output_to.has_value()) NarrowWhenDone(job.get());
     scheduler_.Submit(std::move(job));
   }
   void Cancel(const std::shared_ptr<AttentionJob>& job) override {

@@ -109,4 +109,15 @@ void ConvertElements(const std::byte* source, kernels::DataType from,
   }
 }
 
+void NarrowInPlace(std::byte* data, DataType to, int64_t count) {
+  alignas(64) float block[kBlock] = {};
+  for (int64_t done = 0; done < count; done += kBlock) {
+    const int64_t size = std::min(kBlock, count - done);
+    // The block is read whole before it is written, at or below its place.
+    Widen(data + done * kernels::SizeOf(DataType::kFloat32), DataType::kFloat32,
+          block, size);
+    Narrow(block, to, data + done * kernels::SizeOf(to), size);
+  }
+}
+
 }  // namespace attendant::server

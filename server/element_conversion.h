@@ -16,4 +16,8 @@ void ConvertElements(const std::byte* source, kernels::DataType from,
                      std::byte* destination, kernels::DataType to,
                      int64_t count);
 
+// The same from fp32 to a 16-bit type in place: element i of the result lies
+// where element i / 2 of the source lay. `data` is aligned to 4.
+void NarrowInPlace(std::byte* data, kernels::DataType to, int64_t count);
+
 }  // namespace attendant::server

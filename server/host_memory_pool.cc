@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,8 +16,12 @@ namespace {
 // the memory outlives both.
 class FixedPool final : public HostMemoryPool {
  public:
-  FixedPool(std::byte* memory, int64_t bytes, std::shared_ptr<void> owner)
-      : memory_(memory), ranges_(bytes), owner_(std::move(owner)) {}
+  FixedPool(std::byte* memory, int64_t bytes, std::shared_ptr<void> owner,
+            bool scrub)
+      : memory_(memory),
+        ranges_(bytes),
+        owner_(std::move(owner)),
+        scrub_(scrub) {}
 
   absl::StatusOr<HostBlock> Allocate(int64_t bytes) override {
     if (bytes == 0) return HostBlock(nullptr, memory_, 0);
@@ -39,6 +44,7 @@ class FixedPool final : public HostMemoryPool {
 
  private:
   void Release(std::byte* data, int64_t bytes) override {
+    if (scrub_) std::memset(data, 0, static_cast<size_t>(bytes));
     ranges_.Release(data - memory_, bytes);
     Unreference();
   }
@@ -46,6 +52,7 @@ class FixedPool final : public HostMemoryPool {
   std::byte* const memory_;
   RangePool ranges_;
   const std::shared_ptr<void> owner_;
+  const bool scrub_;
   std::atomic<int64_t> references_{1};
 };
 
@@ -70,13 +77,14 @@ class PoolHandle final : public HostMemoryPool {
 }  // namespace
 
 std::unique_ptr<HostMemoryPool> MakeHostPool(std::byte* memory, int64_t bytes,
-                                             std::shared_ptr<void> owner) {
+                                             std::shared_ptr<void> owner,
+                                             bool scrub) {
   return std::make_unique<PoolHandle>(
-      new FixedPool(memory, bytes, std::move(owner)));
+      new FixedPool(memory, bytes, std::move(owner), scrub));
 }
 
 absl::StatusOr<std::unique_ptr<HostMemoryPool>> CreatePlainHostPool(
-    int64_t bytes) {
+    int64_t bytes, bool scrub) {
   void* memory =
       mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -87,7 +95,8 @@ absl::StatusOr<std::unique_ptr<HostMemoryPool>> CreatePlainHostPool(
   std::shared_ptr<void> owner(memory, [bytes](void* pages) {
     munmap(pages, static_cast<size_t>(bytes));
   });
-  return MakeHostPool(static_cast<std::byte*>(memory), bytes, std::move(owner));
+  return MakeHostPool(static_cast<std::byte*>(memory), bytes, std::move(owner),
+                      scrub);
 }
 
 }  // namespace attendant::server

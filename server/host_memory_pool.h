@@ -12,13 +12,15 @@ namespace attendant::server {
 
 // A pool over [memory, memory + bytes), which `owner` keeps alive: pinned
 // memory, for example. When the pool is destroyed while blocks are out (a reply
-// still being sent), it goes on living until the last of them is back.
+// still being sent), it goes on living until the last of them is back. With
+// `scrub` a block is zeroed as it is given back, by whoever gives it back.
 std::unique_ptr<HostMemoryPool> MakeHostPool(std::byte* memory, int64_t bytes,
-                                             std::shared_ptr<void> owner);
+                                             std::shared_ptr<void> owner,
+                                             bool scrub = false);
 
 // A pool over plain pages of its own, taken from the system as they are used.
 // RESOURCE_EXHAUSTED if there is no address space for it.
 absl::StatusOr<std::unique_ptr<HostMemoryPool>> CreatePlainHostPool(
-    int64_t bytes);
+    int64_t bytes, bool scrub = false);
 
 }  // namespace attendant::server

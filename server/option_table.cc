@@ -175,6 +175,11 @@ void AddEngine(ServerOptions* o, std::vector<Option>* table) {
                      "quarter of the cores"),
        BytesOption("host_pool_bytes", &e->host_pool_bytes, 1 << 20,
                    "host memory for tensors in flight (pinned for a GPU)"),
+       ChoiceOption<bool>("scrub_host_pool", &e->scrub_host_pool,
+                          {{"true", true}, {"false", false}},
+                          "zero a request's tensors in the host pool when it "
+                          "is answered (a pass over memory per request); no "
+                          "caller sees another's bytes either way"),
        BytesOption("device_pool_bytes", &e->device_pool_bytes, 1 << 20,
                    "GPU memory for tensors and scratch"),
        BytesOption("work_item_bytes", &e->work_item_bytes, 1 << 16,
@@ -184,8 +189,7 @@ void AddEngine(ServerOptions* o, std::vector<Option>* table) {
        FlopsOption("work_item_flops", &e->work_item_flops,
                    "and of about this work; 0 = fit for the device", true),
        FlopsOption("max_batch_flops", &e->max_batch_flops,
-                   "most work of one launch; 0 = fit for the device",
-                   true)});
+                   "most work of one launch; 0 = fit for the device", true)});
 }
 
 void AddBounds(ServerOptions* o, std::vector<Option>* table) {
@@ -209,9 +213,10 @@ void AddBounds(ServerOptions* o, std::vector<Option>* table) {
        IntegerOption("max_queued_requests", &b->max_queued_requests,
                      {1, kMaxInt},
                      "requests that may wait; one more is refused"),
-       BytesOption("max_queued_bytes", &b->max_queued_bytes, 1 << 10,
-                   "input and output bytes that may wait"),
-       FlopsOption("max_queued_flops", &o->engine.max_queued_flops,
+       BytesOption("max_queued_bytes", &b->max_queued_bytes, 0,
+                   "input and output bytes that may wait; 0 = as many as the "
+                   "host pool holds"),
+       FlopsOption("max_queued_flops", &b->max_queued_flops,
                    "work that may wait"),
        IntegerOption("max_request_id_chars", &b->max_request_id_chars, {1, 128},
                      "longest request_id and ordering_key"),

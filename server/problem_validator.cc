@@ -109,9 +109,8 @@ class RequestValidator {
     }
     problem().dtype = compute;
     RETURN_IF_ERROR(CheckDeviceComputes());
-    const bool asked = header_.output_dtype() != v1::DATA_TYPE_UNSPECIFIED;
     kernels::DataType output = wire_dtype_;
-    if (asked) {
+    if (header_.output_dtype() != v1::DATA_TYPE_UNSPECIFIED) {
       ASSIGN_OR_RETURN(output,
                        ElementType("output_dtype", header_.output_dtype()));
     }
@@ -119,15 +118,16 @@ class RequestValidator {
     if (output == compute || output == kernels::DataType::kFloat32) {
       return absl::OkStatus();
     }
-    const std::string value =
-        asked ? DataTypeText(header_.output_dtype())
-              : absl::StrCat("unset (the input's ",
-                             DataTypeText(tensors_.dtype), ")");
-    const std::string bound = absl::StrCat(
-        "FP32, or ", DataTypeText(ToProto(compute)), " that is computed in");
-    return output == wire_dtype_
-               ? UnimplementedField("output_dtype", value, bound)
-               : InvalidField("output_dtype", value, bound);
+    if (output != wire_dtype_) {
+      return InvalidField(
+          "output_dtype", DataTypeText(header_.output_dtype()),
+          absl::StrCat("FP32, the input's ", DataTypeText(tensors_.dtype),
+                       ", or ", DataTypeText(ToProto(compute)),
+                       " that is computed in"));
+    }
+    result_->narrow_output_to = output;
+    problem().output_dtype = kernels::DataType::kFloat32;
+    return absl::OkStatus();
   }
 
   absl::Status CheckDeviceComputes() {
@@ -242,7 +242,8 @@ class RequestValidator {
     const LayoutOrder order = OrderOf(tensors_.layout);
     const QkvView& q = tensors_.q;
     v1::TensorSpec& output = result_->output_spec;
-    output.set_dtype(ToProto(problem().output_dtype));
+    output.set_dtype(
+        ToProto(result_->narrow_output_to.value_or(problem().output_dtype)));
     output.set_layout(tensors_.layout);
     output.mutable_shape()->Resize(order.rank, q.batch);
     output.set_shape(order.rows, q.rows);

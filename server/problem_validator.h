@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,9 @@ struct ValidatedRequest {
   // in all means that there is nothing to compute: do not launch (batch * heads
   // of such a request may be astronomic).
   int64_t output_bytes = 0;
+  // Set: kernels write O in fp32, and the engine rounds it in place to this
+  // 16-bit type, which no kernel writes beside the compute dtype.
+  std::optional<kernels::DataType> narrow_output_to;
   int64_t lse_offset = 0;
   int64_t lse_bytes = 0;
   v1::TensorSpec output_spec;
@@ -58,6 +62,10 @@ struct ValidatedRequest {
   int priority = 0;
   std::string ordering_key;
 
+  // Of O as the caller gets it.
+  int64_t wire_output_bytes() const {
+    return narrow_output_to.has_value() ? output_bytes / 2 : output_bytes;
+  }
   int64_t output_block_bytes() const {
     return lse_bytes > 0 ? lse_offset + lse_bytes : output_bytes;
   }

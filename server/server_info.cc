@@ -59,6 +59,11 @@ void Describe(const Bounds& bounds, v1::Bounds* out) {
   out->set_default_deadline_ms(bounds.default_deadline_ms);
   out->set_max_header_bytes(bounds.max_header_bytes);
   out->set_max_expanded_bytes(bounds.max_expanded_bytes);
+  out->set_host_pool_bytes(bounds.host_pool_bytes);
+  out->set_device_pool_bytes(bounds.device_pool_bytes);
+  out->set_max_queued_flops(static_cast<int64_t>(bounds.max_queued_flops));
+  out->set_max_uploads(bounds.max_uploads);
+  out->set_host_memory_bound_bytes(bounds.host_memory_bound_bytes);
 }
 
 }  // namespace

@@ -134,9 +134,14 @@ absl::StatusOr<CommandLine> ParseCommandLine(
   for (const auto& [name, value] : settings) {
     if (name != "config") RETURN_IF_ERROR(SetByName(table, name, value));
   }
-  line.options.engine.max_queued_requests =
-      line.options.bounds.max_queued_requests;
-  line.options.engine.max_queued_bytes = line.options.bounds.max_queued_bytes;
+  EngineOptions& engine = line.options.engine;
+  Bounds& bounds = line.options.bounds;
+  if (bounds.max_queued_bytes == 0) {
+    bounds.max_queued_bytes = engine.host_pool_bytes;
+  }
+  engine.max_queued_requests = bounds.max_queued_requests;
+  engine.max_queued_bytes = bounds.max_queued_bytes;
+  engine.max_queued_flops = bounds.max_queued_flops;
   RETURN_IF_ERROR(CheckTogether(line.options));
   return line;
 }

@@ -20,7 +20,8 @@ struct ServerOptions {
   LogLevel log_level = LogLevel::kInfo;
 
   EngineOptions engine;
-  Bounds bounds;
+  // max_queued_bytes 0 = host_pool_bytes; ParseCommandLine puts that in.
+  Bounds bounds{.max_queued_bytes = 0};
 
   int64_t drain_seconds = 30;
   int64_t lame_duck_seconds = 2;

@@ -122,6 +122,11 @@ Bounds BoundsOf(const v1::Bounds& from) {
   to.default_deadline_ms = from.default_deadline_ms();
   to.max_header_bytes = from.max_header_bytes();
   to.max_expanded_bytes = from.max_expanded_bytes();
+  to.host_pool_bytes = from.host_pool_bytes();
+  to.device_pool_bytes = from.device_pool_bytes();
+  to.max_queued_flops = from.max_queued_flops();
+  to.max_uploads = from.max_uploads();
+  to.host_memory_bound_bytes = from.host_memory_bound_bytes();
   return to;
 }
 

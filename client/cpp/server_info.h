@@ -37,6 +37,11 @@ struct Bounds {
   int64_t default_deadline_ms = 0;
   int64_t max_header_bytes = 0;
   int64_t max_expanded_bytes = 0;
+  int64_t host_pool_bytes = 0;
+  int64_t device_pool_bytes = 0;
+  int64_t max_queued_flops = 0;
+  int64_t max_uploads = 0;
+  int64_t host_memory_bound_bytes = 0;
 };
 
 // One row of the table that says which kernel runs what.

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "attendant/v1/error.pb.h"
+#include "server/element_conversion.h"
 #include "tests/integration/mixed_problems.h"
 #include "tests/integration/real_server.h"
 #include "tests/integration/wire_problem.h"
@@ -40,6 +41,41 @@ TEST(Attend, EveryLayoutAndOptionIsRight) {
     EXPECT_EQ(t.receive_ns() + t.queue_ns() + t.upload_ns() + t.kernel_ns() +
                   t.download_ns() + t.send_ns(),
               t.total_ns());
+  }
+}
+
+// Input in one 16-bit type, computed in the other: the answer in the input's
+// type is the fp32 answer, rounded once.
+TEST(Attend, AnswersInTheInputsTypeWhateverIsComputedIn) {
+  RealServer server;
+  for (const auto& [input, compute] :
+       {std::pair(kernels::DataType::kFloat16, v1::DATA_TYPE_BF16),
+        std::pair(kernels::DataType::kBFloat16, v1::DATA_TYPE_FP16)}) {
+    ProblemOptions options;
+    options.dtype = input;
+    options.batch = 2;
+    options.num_q_heads = 4;
+    options.num_kv_heads = 2;
+    options.seqlen_q = options.seqlen_kv = 150;
+    options.head_dim = 72;
+    options.causal = true;
+    const HostProblem problem(options);
+    v1::AttendRequest request = ToWire(problem);
+    request.set_compute_dtype(compute);
+    v1::AttendResponse wide, narrow;
+    request.set_output_dtype(v1::DATA_TYPE_FP32);
+    ASSERT_TRUE(server.Attend(request, &wide).ok());
+    request.set_output_dtype(v1::DATA_TYPE_UNSPECIFIED);
+    const grpc::Status status = server.Attend(request, &narrow);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(narrow.output().dtype(), request.q().dtype());
+    EXPECT_EQ(narrow.served_by().compute_dtype(), compute);
+    EXPECT_EQ(narrow.lse_data(), wide.lse_data());
+    std::string expected = wide.output_data();
+    server::NarrowInPlace(reinterpret_cast<std::byte*>(expected.data()), input,
+                          static_cast<int64_t>(expected.size() / 4));
+    expected.resize(expected.size() / 2);
+    EXPECT_TRUE(narrow.output_data() == expected);
   }
 }
 

@@ -31,7 +31,7 @@ wait_for() {
 }
 
 "$server" --listen=127.0.0.1:0 --http=127.0.0.1:0 --backend=cpu \
-  --cpu_threads=2 --host_pool_bytes=256M --max_queued_bytes=256M \
+  --cpu_threads=2 --host_pool_bytes=256M \
   --lame_duck_seconds=0 --log_level=warning >"$work/start" &
 server_pid=$!
 pids+=("$server_pid")

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -226,6 +227,24 @@ TEST_F(AttentionEngineTest, NeighboursAndCutsChangeNoBit) {
       }
     }
   }
+}
+
+TEST_F(AttentionEngineTest, ScrubbedBlocksComeBackEmpty) {
+  EngineOptions options = SmallOptions();
+  options.scrub_host_pool = true;
+  Start(options);
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    for (const RequestOptions& shape : MixedShapes()) AskAlone(shape, seed);
+  }
+  RequestOptions large;
+  large.batch = 64;
+  large.seqlen_q = large.seqlen_kv = 256;
+  large.dtype = TestType();
+  auto next = engine_->Admit(MakeRequest(large), Clock::now() + seconds(60));
+  ASSERT_TRUE(next.ok()) << next.status();
+  const HostBlock& block = (*next)->input;
+  EXPECT_TRUE(std::all_of(block.data(), block.data() + block.bytes(),
+                          [](std::byte b) { return b == std::byte{0}; }));
 }
 
 TEST_F(AttentionEngineTest, ExposedTimesAddUpToTheTimeInTheEngine) {

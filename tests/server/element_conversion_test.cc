@@ -107,5 +107,18 @@ TEST(ElementConversionTest, NeitherSideNeedsAlignment) {
   EXPECT_EQ(destination.back(), 'x');
 }
 
+TEST(ElementConversionTest, NarrowingInPlaceGivesTheSameHalves) {
+  const std::vector<float> values = ManyFloats();
+  for (const DataType to : {DataType::kFloat16, DataType::kBFloat16}) {
+    const auto expected = Convert<uint16_t>(values, DataType::kFloat32, to);
+    std::vector<float> narrowed = values;
+    NarrowInPlace(reinterpret_cast<std::byte*>(narrowed.data()), to,
+                  static_cast<int64_t>(narrowed.size()));
+    EXPECT_EQ(std::memcmp(narrowed.data(), expected.data(),
+                          expected.size() * sizeof(uint16_t)),
+              0);
+  }
+}
+
 }  // namespace
 }  // namespace attendant::server

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -42,6 +43,23 @@ TEST(HostMemoryPoolTest, ZeroBytesTakeNothing) {
   auto all = (*pool)->Allocate(4096), none = (*pool)->Allocate(0);
   ASSERT_TRUE(all.ok() && none.ok());
   EXPECT_EQ(none->bytes(), 0);
+}
+
+TEST(HostMemoryPoolTest, AScrubbedPoolShowsNothingOfItsLastUser) {
+  for (const bool scrub : {true, false}) {
+    auto memory = std::make_shared<std::vector<std::byte>>(4096);
+    std::byte* data = memory->data();
+    const auto pool = MakeHostPool(data, 4096, memory, scrub);
+    {
+      auto block = pool->Allocate(1000);
+      ASSERT_TRUE(block.ok());
+      std::memset(block->data(), 0x5e, 1000);
+    }
+    const bool shows =
+        std::any_of(memory->begin(), memory->end(),
+                    [](std::byte b) { return b != std::byte{0}; });
+    EXPECT_EQ(shows, !scrub);
+  }
 }
 
 TEST(HostMemoryPoolTest, ABlockMayOutliveThePool) {

@@ -217,7 +217,7 @@ TEST(ValidateRequestTest, StridesOfSizeOneMeanNothing) {
   EXPECT_EQ((*request)->problem.q.row_stride, 32);
 }
 
-TEST(ValidateRequestTest, HalfInputsNeedAnOutputThatIsComputed) {
+TEST(ValidateRequestTest, HalfInputsComputedInAnotherTypeAreRoundedOnce) {
   v1::AttendRequest wire = GoodRequest();
   for (v1::TensorSpec* spec :
        {wire.mutable_q(), wire.mutable_k(), wire.mutable_v()}) {
@@ -228,14 +228,21 @@ TEST(ValidateRequestTest, HalfInputsNeedAnOutputThatIsComputed) {
     data->resize(data->size() / 2);
   }
   wire.set_compute_dtype(v1::DATA_TYPE_FP32);
-  const absl::Status status = Validate(wire).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(DetailOf(status)->field(), "output_dtype");
-  wire.set_output_dtype(v1::DATA_TYPE_FP32);
   const auto request = Validate(wire);
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_EQ((*request)->problem.dtype, DataType::kFloat32);
+  EXPECT_EQ((*request)->problem.output_dtype, DataType::kFloat32);
+  EXPECT_EQ((*request)->narrow_output_to, DataType::kFloat16);
+  EXPECT_EQ((*request)->output_spec.dtype(), v1::DATA_TYPE_FP16);
+  EXPECT_EQ((*request)->output_bytes, 2 * 3 * 4 * 8 * 4);
+  EXPECT_EQ((*request)->wire_output_bytes(), 2 * 3 * 4 * 8 * 2);
   EXPECT_EQ((*request)->images[0].block_bytes, 2 * 3 * 4 * 8 * 4);
+  wire.set_output_dtype(v1::DATA_TYPE_FP32);
+  EXPECT_EQ((*Validate(wire))->narrow_output_to, std::nullopt);
+  wire.set_output_dtype(v1::DATA_TYPE_BF16);
+  const absl::Status status = Validate(wire).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(DetailOf(status)->field(), "output_dtype");
 }
 
 TEST(ValidateRequestTest, ZeroSizesAreLegal) {

@@ -89,9 +89,18 @@ TEST(ServerOptions, ErrorsNameFlagValueAndBound) {
               HasSubstr("a finite number > 0"));
   EXPECT_THAT(ErrorOf({"--drain_seconds"}), HasSubstr("has no value"));
   EXPECT_THAT(ErrorOf({"serve"}), HasSubstr("'serve' is not a flag"));
-  EXPECT_THAT(ErrorOf({"--host_pool_bytes=1G"}),
+  EXPECT_THAT(ErrorOf({"--host_pool_bytes=1G", "--max_queued_bytes=4G"}),
               HasSubstr("--max_queued_bytes is 4294967296, must be at most "
                         "--host_pool_bytes, 1073741824"));
+}
+
+TEST(ServerOptions, TheQueueHoldsWhatThePoolHoldsUnlessTold) {
+  const auto line =
+      ParseCommandLine({"--host_pool_bytes=1G", "--max_queued_flops=1e15"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->options.bounds.max_queued_bytes, int64_t{1} << 30);
+  EXPECT_EQ(line->options.engine.max_queued_bytes, int64_t{1} << 30);
+  EXPECT_EQ(line->options.engine.max_queued_flops, 1e15);
 }
 
 TEST(ServerOptions, EveryFlagIsInHelpAndAcceptsItsDefault) {

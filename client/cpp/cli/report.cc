@@ -107,7 +107,12 @@ std::vector<std::pair<const char*, int64_t>> BoundList(const Bounds& bounds) {
           {"region_alignment_bytes", bounds.region_alignment_bytes},
           {"default_deadline_ms", bounds.default_deadline_ms},
           {"max_header_bytes", bounds.max_header_bytes},
-          {"max_expanded_bytes", bounds.max_expanded_bytes}};
+          {"max_expanded_bytes", bounds.max_expanded_bytes},
+          {"host_pool_bytes", bounds.host_pool_bytes},
+          {"device_pool_bytes", bounds.device_pool_bytes},
+          {"max_queued_flops", bounds.max_queued_flops},
+          {"max_uploads", bounds.max_uploads},
+          {"host_memory_bound_bytes", bounds.host_memory_bound_bytes}};
 }
 
 ordered_json CapabilityJson(const Capability& row) {
