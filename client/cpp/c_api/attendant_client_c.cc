@@ -1,0 +1,248 @@
+#include "client/cpp/c_api/attendant_client_c.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/attendant_client.h"
+#include "client/cpp/c_api/c_args.h"
+#include "client/cpp/c_api/c_error.h"
+#include "client/cpp/c_api/c_result.h"
+#include "client/cpp/c_api/call_threads.h"
+#include "client/cpp/client_error.h"
+
+namespace {
+
+using attendant::client::AttendArgs;
+using attendant::client::AttendResult;
+using attendant::client::CallThreads;
+using attendant::client::CClientOptions;
+using attendant::client::Client;
+using attendant::client::InvalidField;
+using attendant::client::MakeError;
+using attendant::client::MakeResult;
+using std::chrono::nanoseconds;
+using std::chrono::steady_clock;
+
+struct Outcome {
+  attendant_error* error = nullptr;
+  attendant_result* result = nullptr;
+};
+
+// Shared by the caller's handle and the thread that runs the call.
+struct CallState {
+  ~CallState() {
+    if (!outcome.has_value()) return;
+    attendant_error_free(outcome->error);
+    attendant_result_free(outcome->result);
+  }
+
+  std::stop_source stop;
+  std::mutex mutex;
+  std::condition_variable ended_changed;
+  bool ended = false;              // guarded by mutex
+  std::optional<Outcome> outcome;  // guarded by mutex; none once taken
+};
+
+attendant_error* NullArgument(const char* name) {
+  return MakeError(InvalidField(name, "null", "given"));
+}
+
+}  // namespace
+
+struct attendant_cancel {
+  std::stop_source stop;
+};
+
+struct attendant_call {
+  std::shared_ptr<CallState> state;
+};
+
+struct attendant_client {
+  attendant_client(Client connected, const CClientOptions& options)
+      : client(std::move(connected)),
+        door(options.door),
+        threads(options.max_async_calls) {}
+
+  Outcome Attend(const AttendArgs& args, nanoseconds timeout,
+                 std::stop_token token) const {
+    absl::StatusOr<AttendResult> answer = client.Attend(args, timeout, token);
+    if (!answer.ok()) return {MakeError(answer.status()), nullptr};
+    return {nullptr, MakeResult(*std::move(answer), door)};
+  }
+
+  const Client client;
+  const std::string door;
+  std::stop_source all_stop;
+  CallThreads threads;  // last: its calls use what stands above
+};
+
+namespace {
+
+// One asynchronous call, on a thread of the library.
+void RunCall(const attendant_client* client, const AttendArgs& args,
+             steady_clock::time_point deadline, attendant_callback callback,
+             void* user_data, const std::shared_ptr<CallState>& state) {
+  const std::stop_callback all_end(client->all_stop.get_token(),
+                                   [&] { state->stop.request_stop(); });
+  Outcome outcome;
+  const nanoseconds left = deadline - steady_clock::now();
+  if (state->stop.stop_requested()) {
+    outcome.error = MakeError(absl::CancelledError("the call was cancelled"));
+  } else if (left <= nanoseconds(0)) {
+    outcome.error = MakeError(
+        absl::DeadlineExceededError("no thread was free before the deadline"));
+  } else {
+    outcome = client->Attend(args, left, state->stop.get_token());
+  }
+  if (callback != nullptr) {
+    callback(user_data, outcome.error, outcome.result);
+    outcome = {};
+  }
+  std::lock_guard lock(state->mutex);
+  state->ended = true;
+  if (callback == nullptr) state->outcome = outcome;
+  state->ended_changed.notify_all();
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t attendant_abi_version(void) { return ATTENDANT_ABI_VERSION; }
+
+const char* attendant_version(void) { return ATTENDANT_VERSION; }
+
+attendant_error* attendant_client_create(const char* target,
+                                         const attendant_client_options* given,
+                                         attendant_client** client) {
+  if (client == nullptr) return NullArgument("client");
+  *client = nullptr;
+  if (target == nullptr) return NullArgument("target");
+  absl::StatusOr<CClientOptions> options =
+      attendant::client::ToClientOptions(given);
+  if (!options.ok()) return MakeError(options.status());
+  if (options->door != "unary") {
+    return MakeError(InvalidField("door", options->door, "one of unary"));
+  }
+  absl::StatusOr<Client> connected = Client::Create(target, options->client);
+  if (!connected.ok()) return MakeError(connected.status());
+  *client = new attendant_client(*std::move(connected), *options);
+  return nullptr;
+}
+
+void attendant_client_free(attendant_client* client) {
+  if (client == nullptr) return;
+  client->all_stop.request_stop();
+  delete client;
+}
+
+attendant_cancel* attendant_cancel_create(void) { return new attendant_cancel; }
+
+void attendant_cancel_request(attendant_cancel* cancel) {
+  cancel->stop.request_stop();
+}
+
+void attendant_cancel_free(attendant_cancel* cancel) { delete cancel; }
+
+attendant_error* attendant_attend(attendant_client* client,
+                                  const attendant_attend_args* given,
+                                  int64_t timeout_ns, attendant_cancel* cancel,
+                                  attendant_result** result) {
+  if (client == nullptr) return NullArgument("client");
+  if (result == nullptr) return NullArgument("result");
+  *result = nullptr;
+  const absl::StatusOr<AttendArgs> args =
+      attendant::client::ToAttendArgs(given);
+  if (!args.ok()) return MakeError(args.status());
+  const std::stop_token stop =
+      cancel == nullptr ? std::stop_token() : cancel->stop.get_token();
+  if (stop.stop_requested()) {
+    return MakeError(absl::CancelledError("the call was cancelled"));
+  }
+  const Outcome outcome = client->Attend(*args, nanoseconds(timeout_ns), stop);
+  *result = outcome.result;
+  return outcome.error;
+}
+
+attendant_error* attendant_attend_start(attendant_client* client,
+                                        const attendant_attend_args* given,
+                                        int64_t timeout_ns,
+                                        attendant_callback callback,
+                                        void* user_data,
+                                        attendant_call** call) {
+  if (client == nullptr) return NullArgument("client");
+  if (call == nullptr && callback == nullptr) return NullArgument("call");
+  if (call != nullptr) *call = nullptr;
+  absl::StatusOr<AttendArgs> args = attendant::client::ToAttendArgs(given);
+  if (!args.ok()) return MakeError(args.status());
+  if (timeout_ns <= 0) {
+    return MakeError(
+        InvalidField("timeout", absl::StrCat(timeout_ns, " ns"), "> 0 ns"));
+  }
+  const auto deadline =
+      steady_clock::now() +
+      std::min<nanoseconds>(nanoseconds(timeout_ns), std::chrono::hours(24));
+  auto state = std::make_shared<CallState>();
+  if (call != nullptr) *call = new attendant_call{state};
+  client->threads.Run([client, args = *std::move(args), deadline, callback,
+                       user_data, state = std::move(state)] {
+    RunCall(client, args, deadline, callback, user_data, state);
+  });
+  return nullptr;
+}
+
+int32_t attendant_call_wait(attendant_call* call, int64_t timeout_ns) {
+  CallState& state = *call->state;
+  std::unique_lock lock(state.mutex);
+  const auto ended = [&] { return state.ended; };
+  if (timeout_ns < 0) {
+    state.ended_changed.wait(lock, ended);
+  } else {
+    state.ended_changed.wait_for(lock, nanoseconds(timeout_ns), ended);
+  }
+  return state.ended ? 1 : 0;
+}
+
+attendant_error* attendant_call_take(attendant_call* call,
+                                     attendant_result** result) {
+  attendant_call_wait(call, -1);
+  std::lock_guard lock(call->state->mutex);
+  if (!call->state->outcome.has_value()) {
+    if (result != nullptr) *result = nullptr;
+    return MakeError(absl::FailedPreconditionError(
+        "the call's outcome was taken before, or went to its callback"));
+  }
+  if (result == nullptr) return NullArgument("result");
+  const Outcome outcome = *std::exchange(call->state->outcome, std::nullopt);
+  *result = outcome.result;
+  return outcome.error;
+}
+
+void attendant_call_cancel(attendant_call* call) {
+  call->state->stop.request_stop();
+}
+
+void attendant_call_free(attendant_call* call) { delete call; }
+
+attendant_error* attendant_get_server_info(attendant_client* client,
+                                           int64_t timeout_ns,
+                                           attendant_server_info** info) {
+  if (client == nullptr) return NullArgument("client");
+  if (info == nullptr) return NullArgument("info");
+  *info = nullptr;
+  auto answer = client->client.GetServerInfo(nanoseconds(timeout_ns));
+  if (!answer.ok()) return MakeError(answer.status());
+  *info = attendant::client::MakeServerInfo(*std::move(answer));
+  return nullptr;
+}
+
+}  // extern "C"
