@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# setup.sh [--tests]: installs what building and running Attendant needs, and
-# with --tests what testing it needs. Debian 12 or 13; does nothing where
-# everything is there already. The README says why each dependency is there.
+# setup.sh [--tests|--long]: installs what building and running Attendant needs,
+# with --tests what testing it needs, with --long what its long tests need, too.
+# Debian 12 or 13; does nothing where everything is there already. The README says why each dependency is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,9 +9,18 @@ packages=(g++ cmake ninja-build pkg-config ca-certificates curl
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
   libabsl-dev libhwy-dev prometheus-cpp-dev libcivetweb-dev
   nlohmann-json3-dev zlib1g-dev)
-if [ "${1:-}" = --tests ]; then
+tests= long=
+case "${1:-}" in
+  --long) tests=1 long=1 ;;
+  --tests) tests=1 ;;
+esac
+if [ -n "$tests" ]; then
   packages+=(libgtest-dev libgmock-dev python3 python3-venv prometheus
     ruby ruby-grpc ruby-grpc-tools git)
+fi
+if [ -n "$long" ]; then
+  # A browser; clean roots and containers without a daemon.
+  packages+=(chromium mmdebstrap buildah runc)
 fi
 
 missing=()
@@ -33,16 +42,20 @@ if [ ${#missing[@]} -gt 0 ]; then
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 
-if [ "${1:-}" = --tests ]; then
+# python_packages FILE: into .venv, once for each content of the file.
+python_packages() {
+  local stamp
+  stamp=.venv/$(basename "$1" .txt).stamp
+  cmp -s "$1" "$stamp" && return
+  echo "setup: Python packages of $1"
+  .venv/bin/pip install -q --disable-pip-version-check -r "$1"
+  cp "$1" "$stamp"
+}
+if [ -n "$tests" ]; then
   if [ ! -x .venv/bin/python ]; then python3 -m venv .venv; fi
-  # The stamp holds the requirements that the environment was made from.
-  if ! cmp -s tests/requirements.txt .venv/requirements.stamp; then
-    echo "setup: Python packages for the tests"
-    .venv/bin/pip install -q --disable-pip-version-check \
-      -r tests/requirements.txt
-    cp tests/requirements.txt .venv/requirements.stamp
-  fi
+  python_packages tests/requirements.txt
 fi
+if [ -n "$long" ]; then python_packages tests/requirements-long.txt; fi
 
 if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1 &&
    ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then

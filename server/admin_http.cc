@@ -15,13 +15,19 @@
 namespace attendant::server {
 namespace {
 
-struct Page {
+// A page may use what this port serves, and nothing else.
+constexpr char kContentPolicy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'";
+
+struct Answer {
   int code = 200;
   std::string type;
   std::string body;
 };
 
-Page HealthPage(const std::string& why_not) {
+Answer HealthAnswer(const std::string& why_not) {
   const std::string type = "text/plain; charset=utf-8";
   if (why_not.empty()) return {200, type, "ok\n"};
   return {503, type, why_not + "\n"};
@@ -29,28 +35,31 @@ Page HealthPage(const std::string& why_not) {
 
 class PageHandler : public CivetHandler {
  public:
-  explicit PageHandler(std::function<Page()> page) : page_(std::move(page)) {}
+  explicit PageHandler(std::function<Answer()> answer)
+      : answer_(std::move(answer)) {}
 
   bool handleGet(CivetServer*, mg_connection* connection) override {
-    return Answer(connection, true);
+    return Send(connection, true);
   }
   bool handleHead(CivetServer*, mg_connection* connection) override {
-    return Answer(connection, false);
+    return Send(connection, false);
   }
 
  private:
-  bool Answer(mg_connection* connection, bool with_body) {
-    const Page page = page_();
+  bool Send(mg_connection* connection, bool with_body) {
+    const Answer page = answer_();
     mg_printf(connection,
               "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
-              "Cache-Control: no-store\r\nConnection: close\r\n\r\n",
+              "Cache-Control: no-store\r\nConnection: close\r\n"
+              "X-Content-Type-Options: nosniff\r\n"
+              "Content-Security-Policy: %s\r\n\r\n",
               page.code, page.code == 200 ? "OK" : "Service Unavailable",
-              page.type.c_str(), page.body.size());
+              page.type.c_str(), page.body.size(), kContentPolicy);
     if (with_body) mg_write(connection, page.body.data(), page.body.size());
     return true;
   }
 
-  const std::function<Page()> page_;
+  const std::function<Answer()> answer_;
 };
 
 // Connects to the IPv4 address HOST:port and hangs up; best effort.
@@ -74,11 +83,11 @@ class AdminHttp::Impl {
       : host_(address.substr(0, address.rfind(':'))),
         callbacks_(std::move(callbacks)),
         metrics_([this] {
-          return Page{200, "text/plain; version=0.0.4; charset=utf-8",
-                      callbacks_.metrics()};
+          return Answer{200, "text/plain; version=0.0.4; charset=utf-8",
+                        callbacks_.metrics()};
         }),
-        healthz_([this] { return HealthPage(callbacks_.why_not_live()); }),
-        readyz_([this] { return HealthPage(callbacks_.why_not_ready()); }),
+        healthz_([this] { return HealthAnswer(callbacks_.why_not_live()); }),
+        readyz_([this] { return HealthAnswer(callbacks_.why_not_ready()); }),
         server_(std::vector<std::string>{
             "listening_ports", address, "num_threads", "4",
             "request_timeout_ms", "10000", "enable_directory_listing", "no",
@@ -86,6 +95,12 @@ class AdminHttp::Impl {
     server_.addHandler("/metrics$", metrics_);
     server_.addHandler("/healthz$", healthz_);
     server_.addHandler("/readyz$", readyz_);
+    for (const Page& page : callbacks_.pages) {
+      pages_.push_back(std::make_unique<PageHandler>([&page] {
+        return Answer{200, page.type, page.body()};
+      }));
+      server_.addHandler(page.path + "$", *pages_.back());
+    }
   }
 
   // The library's accept loop looks at its stop flag every 2 s, or when
@@ -109,6 +124,7 @@ class AdminHttp::Impl {
   const std::string host_;
   const Callbacks callbacks_;
   PageHandler metrics_, healthz_, readyz_;
+  std::vector<std::unique_ptr<PageHandler>> pages_;
   CivetServer server_;  // last: its threads end before the handlers go
 };
 

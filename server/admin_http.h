@@ -1,9 +1,11 @@
-// One HTTP port: /metrics, /healthz, /readyz. Plain text, GET and HEAD only.
+// One HTTP port: /metrics, /healthz, /readyz and further pages. GET and HEAD
+// only.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -12,11 +14,17 @@ namespace attendant::server {
 // Answers requests on threads of its own; the callbacks run on them.
 class AdminHttp {
  public:
+  struct Page {
+    std::string path;  // "/statusz"
+    std::string type;  // "text/html; charset=utf-8"
+    std::function<std::string()> body;
+  };
   struct Callbacks {
     std::function<std::string()> metrics;  // Prometheus text
     // Empty = 200; else 503 with this text.
     std::function<std::string()> why_not_live;
     std::function<std::string()> why_not_ready;
+    std::vector<Page> pages;
   };
 
   // `address` is HOST:PORT, port 0 = any. UNAVAILABLE if it cannot be bound.

@@ -289,15 +289,17 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   }
 
   void LogFailure(const grpc::Status& answer, Stage stage) const {
-    const LogLevel level = answer.error_code() == grpc::StatusCode::INTERNAL
-                               ? LogLevel::kError
-                               : LogLevel::kDebug;
-    if (!LogEnabled(level)) return;
     std::string request_id;
     {
       std::lock_guard lock(mu_);
       request_id = request_id_;
     }
+    env_->errors.Add({system_clock::now(), request_id, answer.error_code(),
+                      stage, answer.error_message()});
+    const LogLevel level = answer.error_code() == grpc::StatusCode::INTERNAL
+                               ? LogLevel::kError
+                               : LogLevel::kDebug;
+    if (!LogEnabled(level)) return;
     Log(level, "request failed",
         {{"request_id", request_id},
          {"code", static_cast<int>(answer.error_code())},

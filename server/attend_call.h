@@ -10,6 +10,7 @@
 #include "server/attention_engine.h"
 #include "server/bounds.h"
 #include "server/metrics.h"
+#include "server/recent_errors.h"
 
 namespace attendant::server {
 
@@ -27,6 +28,7 @@ struct CallEnvironment {
   const Bounds bounds;
   const int64_t max_uploads;
 
+  RecentErrors errors;
   std::atomic<bool> draining{false};
   // Calls whose request message may be in memory or on its way.
   std::atomic<int64_t> uploads{0};

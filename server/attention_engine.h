@@ -74,6 +74,8 @@ struct DeviceDescription {
   std::string uuid, name, instruction_set;
   int64_t memory_bytes = 0;
   kernels::DeviceProperties properties;
+  // 16-bit operations a second at the highest clock; 0 = not known.
+  double peak_flops = 0;
 };
 
 class AttentionEngine {

@@ -17,6 +17,8 @@
 #include "server/process_metrics.h"
 #include "server/server_info.h"
 #include "server/socket_queues.h"
+#include "server/status_assets.h"
+#include "server/status_report.h"
 
 namespace attendant::server {
 namespace {
@@ -143,20 +145,54 @@ class AttentionServer::Impl {
         options_.http,
         {.metrics = [this] { return MetricsText(); },
          .why_not_live = [this] { return health_.why_not_live(); },
-         .why_not_ready = [this] { return health_.why_not_ready(); }});
+         .why_not_ready = [this] { return health_.why_not_ready(); },
+         .pages = StatusPages()});
     if (!admin.ok()) return admin.status();
     admin_ = std::move(admin).value();
     http_address_ = WithPort(options_.http, admin_->port());
     return absl::OkStatus();
   }
 
+  // /statusz, the files it needs, and the numbers it shows.
+  std::vector<AdminHttp::Page> StatusPages() const {
+    std::vector<AdminHttp::Page> pages = {
+        {"/statusz.json", "application/json", [this] { return StatusJson(); }}};
+    for (const auto& [name, text] : StatusAssets()) {
+      const std::string file(name);
+      const std::string extension = file.substr(file.rfind('.') + 1);
+      pages.push_back({extension == "html" ? "/statusz" : "/statusz/" + file,
+                       "text/" +
+                           (extension == "js" ? "javascript" : extension) +
+                           "; charset=utf-8",
+                       [text = text] { return std::string(text); }});
+    }
+    return pages;
+  }
+
+  std::string StatusJson() const {
+    return RenderStatusJson({.time = std::chrono::system_clock::now(),
+                             .version = ServerVersion(),
+                             .build = ServerBuild(),
+                             .why_not_live = health_.why_not_live(),
+                             .why_not_ready = health_.why_not_ready(),
+                             .device = engine_->device(),
+                             .flags = ShownFlags(options_),
+                             .errors = environment_.errors.NewestFirst(),
+                             .families = CollectFamilies()});
+  }
+
   std::string MetricsText() const {
+    return RenderPrometheusText(CollectFamilies());
+  }
+
+  // The one snapshot that /metrics and /statusz.json show.
+  std::vector<prometheus::MetricFamily> CollectFamilies() const {
     std::vector<prometheus::MetricFamily> families =
         metrics_.Collect(engine_->Snapshot(), engine_->device(),
                          health_.why_not_ready().empty());
     gpu_.Append("cuda:" + std::to_string(engine_->device().index), &families);
     AppendProcessMetrics(&families);
-    return RenderPrometheusText(families);
+    return families;
   }
 
   bool CheckHealth() {

@@ -56,6 +56,21 @@ int64_t ScratchBytes(int64_t pool_bytes) {
   return pool_bytes / 8 / kAlignment * kAlignment;
 }
 
+// 0 where the rate of the tensor cores is not known here.
+double PeakFlops(const DeviceInfo& info) {
+  // Dense bf16 with fp32 sums, operations a cycle and multiprocessor.
+  double per_cycle = 0;
+  if (info.properties.compute_capability == 80) per_cycle = 2048;
+  if (info.properties.compute_capability == 90) per_cycle = 4096;
+  int khz = 0;
+  if (cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, info.index) !=
+      cudaSuccess) {
+    cudaGetLastError();  // an unknown clock is no error of the device
+    return 0;
+  }
+  return per_cycle * khz * 1e3 * info.properties.num_sms;
+}
+
 DeviceDescription Describe(const DeviceInfo& info) {
   DeviceDescription device;
   device.is_cuda = true;
@@ -64,6 +79,7 @@ DeviceDescription Describe(const DeviceInfo& info) {
   device.name = info.name;
   device.memory_bytes = info.memory_bytes;
   device.properties = info.properties;
+  device.peak_flops = PeakFlops(info);
   return device;
 }
 

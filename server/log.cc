@@ -43,7 +43,9 @@ std::string Quote(std::string_view text) {
   return quoted + '"';
 }
 
-std::string FormatTime(std::chrono::system_clock::time_point time) {
+}  // namespace
+
+std::string FormatLogTime(std::chrono::system_clock::time_point time) {
   using std::chrono::duration_cast;
   using std::chrono::milliseconds;
   const auto ms = duration_cast<milliseconds>(time.time_since_epoch()).count();
@@ -58,8 +60,6 @@ std::string FormatTime(std::chrono::system_clock::time_point time) {
                 static_cast<int>(ms % 1000));
   return std::string(date, length) + fraction;
 }
-
-}  // namespace
 
 LogField::LogField(std::string_view key, std::string_view text)
     : name(key), json(Quote(text)) {}
@@ -94,7 +94,7 @@ const char* LogLevelName(LogLevel level) {
 std::string RenderLogLine(std::chrono::system_clock::time_point time,
                           LogLevel level, std::string_view message,
                           std::initializer_list<LogField> fields) {
-  std::string line = "{\"time\":\"" + FormatTime(time) + "\",\"level\":\"" +
+  std::string line = "{\"time\":\"" + FormatLogTime(time) + "\",\"level\":\"" +
                      LogLevelName(level) + "\",\"message\":" + Quote(message);
   for (const LogField& field : fields) {
     line += "," + Quote(field.name) + ":" + field.json;

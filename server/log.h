@@ -42,6 +42,9 @@ void SetLogLevel(LogLevel level);
 bool ParseLogLevel(std::string_view name, LogLevel* level);
 const char* LogLevelName(LogLevel level);
 
+// "2026-01-02T03:04:05.678Z", UTC.
+std::string FormatLogTime(std::chrono::system_clock::time_point time);
+
 // The line without its newline.
 std::string RenderLogLine(std::chrono::system_clock::time_point time,
                           LogLevel level, std::string_view message,

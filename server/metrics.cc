@@ -138,6 +138,10 @@ void AddMemory(const EngineSnapshot& engine, const std::string& device,
 
 }  // namespace
 
+const char* GrpcCodeName(int code) {
+  return kCodeNames[code < 0 || code >= kNumGrpcCodes ? 2 : code];
+}
+
 HistogramData::HistogramData(std::vector<double> upper_bounds)
     : bounds(std::move(upper_bounds)), counts(bounds.size() + 1) {}
 
@@ -306,6 +310,12 @@ std::vector<MetricFamily> Metrics::Collect(const EngineSnapshot& engine,
             {"device_uuid", device.uuid}});
   AddGauge(&families, "attendant_ready", "1 while new requests are welcome.",
            ready ? 1 : 0);
+  if (device.peak_flops > 0) {
+    AddGauge(&families, "attendant_device_peak_flops",
+             "Most 16-bit floating-point operations a second: multiprocessors "
+             "times their highest clock times what each does a cycle.",
+             device.peak_flops, {{"device", device_label}});
+  }
   AddGauge(&families, "attendant_healthy",
            "0 after an error of the device that only a restart heals.",
            engine.healthy ? 1 : 0);

@@ -18,6 +18,8 @@ namespace attendant::server {
 enum class Method : int { kAttend, kGetServerInfo, kOther };
 inline constexpr int kNumMethods = 3;
 inline constexpr int kNumGrpcCodes = 17;
+// Of a grpc::StatusCode, "INVALID_ARGUMENT"; UNKNOWN for other numbers.
+const char* GrpcCodeName(int code);
 
 // How an Attend call ended, beside its gRPC code.
 struct AttendOutcome {

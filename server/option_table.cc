@@ -137,8 +137,9 @@ void AddServing(ServerOptions* o, std::vector<Option>* table) {
       {AddressOption("listen", &o->listen, false,
                      "gRPC address: HOST:PORT (port 0 = any, printed) or "
                      "unix:/path; several by commas"),
-       AddressOption("http", &o->http, true,
-                     "address of /metrics, /healthz and /readyz; empty = none"),
+       AddressOption(
+           "http", &o->http, true,
+           "address of /metrics, /healthz, /readyz and /statusz; empty = none"),
        ChoiceOption<LogLevel>("log_level", &o->log_level,
                               {{"debug", LogLevel::kDebug},
                                {"info", LogLevel::kInfo},

@@ -163,6 +163,34 @@ std::string HelpText() {
   return text;
 }
 
+bool IsSecretFlag(const std::string& name) {
+  const auto ends_with = [&](const std::string& end) {
+    return name.size() >= end.size() &&
+           name.compare(name.size() - end.size(), end.size(), end) == 0;
+  };
+  if (ends_with("_file") || ends_with("_path")) return false;
+  for (const char* word :
+       {"token", "secret", "password", "passphrase", "credential", "_key"}) {
+    if (name.find(word) != std::string::npos) return true;
+  }
+  return false;
+}
+
+std::vector<ShownFlag> ShownFlags(const ServerOptions& options) {
+  ServerOptions now = options;
+  ServerOptions defaults;
+  const std::vector<Option> shown = OptionTable(&now);
+  const std::vector<Option> initial = OptionTable(&defaults);
+  std::vector<ShownFlag> flags;
+  for (size_t i = 0; i < shown.size(); ++i) {
+    const std::string& name = shown[i].name;
+    std::string value = shown[i].initial;
+    if (IsSecretFlag(name) && !value.empty()) value = "(hidden)";
+    flags.push_back({name, std::move(value), initial[i].initial});
+  }
+  return flags;
+}
+
 bool IsLoopback(const std::string& address) {
   if (address.rfind("unix:", 0) == 0) return true;
   const std::string host = address.substr(0, address.rfind(':'));

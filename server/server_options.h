@@ -15,7 +15,7 @@ namespace attendant::server {
 struct ServerOptions {
   // gRPC: host:port (port 0 = any) or unix:/path; several by commas.
   std::string listen = "127.0.0.1:50051";
-  // /metrics, /healthz, /readyz; empty = none. Port 0 = any.
+  // /metrics, /healthz, /readyz, /statusz; empty = none. Port 0 = any.
   std::string http = "127.0.0.1:9090";
   LogLevel log_level = LogLevel::kInfo;
 
@@ -61,6 +61,17 @@ absl::StatusOr<CommandLine> ParseCommandLine(
 
 // The text of --help: every flag, its default and its meaning.
 std::string HelpText();
+
+struct ShownFlag {
+  std::string name;     // without dashes
+  std::string value;    // now; what may be a secret is "(hidden)"
+  std::string initial;  // the default
+};
+// Every flag, in --help's order.
+std::vector<ShownFlag> ShownFlags(const ServerOptions& options);
+// Whether a flag's value must not be shown: by its name, which tells of a
+// token, key, password or secret, but not of a file that holds one.
+bool IsSecretFlag(const std::string& name);
 
 // False if `address` can be reached from other machines. Unix sockets and
 // 127.0.0.0/8, ::1 and localhost cannot.

@@ -5,13 +5,15 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exclude=(-LE long)
+setup=--tests
 if [ "${1:-}" = --long ]; then
   exclude=()
+  setup=--long
   export ATTENDANT_TEST_LONG=1
   shift
 fi
 start=$SECONDS
-deploy/setup.sh --tests
+deploy/setup.sh $setup
 ATTENDANT_CMAKE_ARGS="-DATTENDANT_TESTS=ON ${ATTENDANT_CMAKE_ARGS:-}" deploy/build.sh
 echo "tests: built in $((SECONDS - start)) s"
 ctest --test-dir build --output-on-failure --no-tests=error \

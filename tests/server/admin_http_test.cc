@@ -23,7 +23,9 @@ class AdminHttpTest : public ::testing::Test {
     auto started = AdminHttp::Start(
         "127.0.0.1:0", {.metrics = [] { return "a_total 1\n"; },
                         .why_not_live = [this] { return live_; },
-                        .why_not_ready = [this] { return ready_; }});
+                        .why_not_ready = [this] { return ready_; },
+                        .pages = {{"/a/page.css", "text/css; charset=utf-8",
+                                   [] { return "p {}"; }}}});
     ASSERT_TRUE(started.ok()) << started.status();
     http_ = std::move(started).value();
   }
@@ -55,6 +57,15 @@ TEST_F(AdminHttpTest, HeadHasNoBody) {
   const std::string answer = Ask(http_->port(), "HEAD /metrics");
   EXPECT_THAT(answer, HasSubstr(" 200 "));
   EXPECT_THAT(answer, Not(HasSubstr("a_total")));
+}
+
+TEST_F(AdminHttpTest, PagesMayUseNothingFromElsewhere) {
+  const std::string answer = Ask(http_->port(), "GET /a/page.css");
+  EXPECT_THAT(answer, HasSubstr(" 200 "));
+  EXPECT_THAT(answer, HasSubstr("Content-Type: text/css; charset=utf-8\r\n"));
+  EXPECT_THAT(answer, HasSubstr("Content-Security-Policy: default-src 'none'"));
+  EXPECT_THAT(answer, HasSubstr("\r\n\r\np {}"));
+  EXPECT_THAT(Ask(http_->port(), "GET /a/page_css"), Not(HasSubstr(" 200 ")));
 }
 
 TEST_F(AdminHttpTest, NothingElseIsServed) {

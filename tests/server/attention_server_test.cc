@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "server/health.h"
+#include "tests/integration/http_get.h"
 #include "tests/server/served_engine.h"
 
 namespace attendant::testing {
@@ -96,6 +98,33 @@ grpc::Status Attend(ServedEngine& served) {
   grpc::ClientContext context;
   v1::AttendResponse reply;
   return served.stub().Attend(&context, MeanRequest(4, 8), &reply);
+}
+
+TEST(AttentionServer, StatusPageShowsTheSnapshotOfMetrics) {
+  ServedEngine served;
+  ASSERT_TRUE(Attend(served).ok());
+  grpc::ClientContext context;
+  v1::AttendResponse reply;
+  v1::AttendRequest request = MeanRequest(4, 8);
+  request.set_request_id("bad-1");
+  request.mutable_q()->mutable_shape()->Clear();
+  EXPECT_FALSE(served.stub().Attend(&context, request, &reply).ok());
+  const std::string& http = served.server().http_address();
+  EXPECT_THAT(HttpAsk(http, "GET /statusz"), HasSubstr("<!doctype html>"));
+  EXPECT_THAT(HttpAsk(http, "GET /statusz/page.js"), HasSubstr("statusz.json"));
+  const std::string answer = HttpAsk(http, "GET /statusz.json");
+  const size_t body = answer.find("\r\n\r\n");
+  ASSERT_NE(body, std::string::npos);
+  const auto status = nlohmann::json::parse(answer.substr(body + 4));
+  EXPECT_EQ(status["errors"][0]["request_id"], "bad-1");
+  EXPECT_EQ(status["errors"][0]["code"], "INVALID_ARGUMENT");
+  double finished = 0;
+  for (const auto& sample :
+       status["metrics"]["attendant_requests_finished_total"]) {
+    finished += sample["value"].get<double>();
+  }
+  EXPECT_EQ(finished, 2);
+  EXPECT_EQ(status["flags"][0]["name"], "listen");
 }
 
 TEST(AttentionServer, ServesEveryHealthName) {

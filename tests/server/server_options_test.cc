@@ -126,6 +126,32 @@ TEST(ServerOptions, SeveralAddressesAreSplit) {
               ElementsAre("127.0.0.1:1", "unix:/tmp/a.sock", "[::1]:2"));
 }
 
+TEST(ServerOptions, FlagsAreShownWithTheirDefaults) {
+  const auto line = ParseCommandLine({"--host_pool_bytes=8G"});
+  ASSERT_TRUE(line.ok());
+  const std::vector<ShownFlag> flags = ShownFlags(line->options);
+  ServerOptions defaults;
+  EXPECT_EQ(flags.size(), OptionTable(&defaults).size());
+  for (const ShownFlag& flag : flags) {
+    const bool set = flag.name == "host_pool_bytes";
+    EXPECT_EQ(flag.value == flag.initial, !set) << flag.name;
+    if (set) {
+      EXPECT_EQ(flag.value, "8G");
+    }
+  }
+}
+
+TEST(ServerOptions, SecretsAreKnownByName) {
+  for (const char* secret : {"auth_token", "auth_tokens", "tls_key", "password",
+                             "client_secret", "key_passphrase"}) {
+    EXPECT_TRUE(IsSecretFlag(secret)) << secret;
+  }
+  for (const char* open :
+       {"listen", "keepalive_seconds", "tls_key_file", "auth_token_file"}) {
+    EXPECT_FALSE(IsSecretFlag(open)) << open;
+  }
+}
+
 TEST(ServerOptions, OnlyLoopbackIsLoopback) {
   EXPECT_TRUE(IsLoopback("localhost:1"));
   EXPECT_TRUE(IsLoopback("[::1]:1"));
