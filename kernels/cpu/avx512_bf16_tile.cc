@@ -267,8 +267,12 @@ ATTENDANT_BF16 bool PackValues(const PackValuesArgs& a) {
 
 TileKernels Avx512Bf16TileKernels(const TileKernels& avx3) {
   return {.lanes = kLanes,
-          .unroll = kUnroll,
+          .key_step = kUnroll,
+          .dim_step = 2,
+          .panel = kUnroll,
           .bf16_operands = true,
+          .begin = nullptr,
+          .end = nullptr,
           .scores = Scores,
           .mask = avx3.mask,
           .softmax = Softmax,

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/avx512_bf16.h"
 
 namespace attendant::kernels::cpu {
@@ -39,6 +40,7 @@ const std::vector<SimdKernels>& AllSimdKernels() {
   static const auto* const all = [] {
     auto* kernels = new std::vector<SimdKernels>(HighwayKernels());
     AddAvx512Bf16(kernels);
+    AddAmx(kernels);
     return kernels;
   }();
   return *all;

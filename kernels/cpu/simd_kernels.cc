@@ -40,8 +40,12 @@ void TanhArray(const float* x, int64_t count, float* y) {
 SimdKernels GetSimdKernels() {
   const TileKernels tile = {
       .lanes = static_cast<int>(hn::Lanes(TileTag())),
-      .unroll = kUnroll,
+      .key_step = kUnroll,
+      .dim_step = 1,
+      .panel = kUnroll,
       .bf16_operands = false,
+      .begin = nullptr,
+      .end = nullptr,
       .scores = Scores,
       .mask = Mask,
       .softmax = Softmax,

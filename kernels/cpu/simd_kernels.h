@@ -31,9 +31,9 @@ struct ScoresArgs {
   int vecs;          // rows = vecs * lanes
   const void* k;     // [num_keys], rows of head_dim elements, k_pitch apart
   int64_t k_pitch;   // in elements
-  int num_keys;      // keys that exist; S of the rest repeats the last one
-  int num_padded;    // num_keys rounded up to a multiple of `unroll`
-  int64_t head_dim;  // bf16 operands: rounded up to even
+  int num_keys;      // keys that exist; S of the rest is any finite number
+  int num_padded;    // num_keys rounded up to a multiple of `key_step`
+  int64_t head_dim;  // rounded up to a multiple of `dim_step`
   float scale;
   float* s;          // [num_padded][rows]
   float* block_max;  // [rows], the largest S of each row
@@ -77,13 +77,15 @@ struct ValuesArgs {
   int num_padded;
   const void* v;        // the first key's place in the first packed panel
   int64_t panel_pitch;  // elements from panel to panel
-  int64_t num_panels;   // of `unroll` dims each
+  int64_t num_panels;   // of `panel` dims each
   const float* alpha;   // [rows]
-  float* o;             // [num_panels * unroll][rows]
+  float* o;             // [num_panels * panel dims][rows]
 };
 
-// V into panels [panel][key][unroll] (bf16 operands: [panel][key / 2][unroll]
-// [2]), zero where a key or a dim does not exist or V is not finite.
+// V into panels of `panel` dims of all keys, in the order that `values` wants:
+// fp32 [key][dim], bf16 operands [key / 2][dim][2] or tiles of AMX. Key n, a
+// multiple of key_step, starts at n * panel. Zero where a key or a dim does not
+// exist or V is not finite.
 struct PackValuesArgs {
   const void* v;
   DataType dtype;
@@ -98,8 +100,13 @@ struct PackValuesArgs {
 
 struct TileKernels {
   int lanes;           // floats in a vector
-  int unroll;          // keys (scores) and dims (values) of a register tile
+  int key_step;        // keys come in multiples of this, padded
+  int dim_step;        // so do dims of Q and K, padded with 0
+  int panel;           // dims of V that are packed together
   bool bf16_operands;  // Q, K, P and V are multiplied as bf16
+  // Around all calls of a thread for one task; null = nothing to do.
+  void (*begin)();
+  void (*end)();
   void (*scores)(const ScoresArgs&);
   void (*mask)(const MaskArgs&);
   void (*softmax)(const SoftmaxArgs&);

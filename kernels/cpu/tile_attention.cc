@@ -25,10 +25,9 @@ class TileRun {
         sequence_(task.sequence()),
         layout_(problem_, rows_per_task),
         tile_rows_(kMaxVecs * kernels_.lanes),
-        head_dim_(kernels_.bf16_operands ? AlignUp(problem_.head_dim, 2)
-                                         : problem_.head_dim),
-        num_panels_((problem_.head_dim_v + kernels_.unroll - 1) /
-                    kernels_.unroll),
+        head_dim_(AlignUp(problem_.head_dim, kernels_.dim_step)),
+        num_panels_((problem_.head_dim_v + kernels_.panel - 1) /
+                    kernels_.panel),
         next_(scratch) {
     k_pack_ = Take(layout_.k_pack);
     v_pack_ = Take(layout_.v_pack);
@@ -42,7 +41,13 @@ class TileRun {
     hi_ = reinterpret_cast<int32_t*>(Take(layout_.per_row));
     diagonal_ = reinterpret_cast<int32_t*>(Take(layout_.per_row));
     tiles_ = next_;
+    if (kernels_.begin != nullptr) kernels_.begin();
   }
+  ~TileRun() {
+    if (kernels_.end != nullptr) kernels_.end();
+  }
+  TileRun(const TileRun&) = delete;
+  TileRun& operator=(const TileRun&) = delete;
 
   // Rows from first_row on, as many as the tiles hold; returns their number.
   int64_t Run(int64_t first_row) {
@@ -92,7 +97,7 @@ class TileRun {
     tile.sum = Take(layout_.per_row);
     PackQ(tile);
     const int64_t lanes = tile.vecs * kernels_.lanes;
-    std::fill_n(tile.o, num_panels_ * kernels_.unroll * lanes, 0.0f);
+    std::fill_n(tile.o, num_panels_ * kernels_.panel * lanes, 0.0f);
     std::fill_n(tile.max, lanes, kMinusInfinity);
     std::fill_n(tile.sum, lanes, 0.0f);
     tile.key_begin = task_.key_end;
@@ -148,7 +153,7 @@ class TileRun {
         task_.key_begin + (begin - task_.key_begin) / kKeyBlock * kKeyBlock;
     for (; block < end; block += kKeyBlock) {
       const int64_t skip = std::max<int64_t>(0, begin - block);
-      KeyBlock(block + skip / kernels_.unroll * kernels_.unroll,
+      KeyBlock(block + skip / kernels_.key_step * kernels_.key_step,
                std::min(block + kKeyBlock, end));
     }
   }
@@ -158,7 +163,8 @@ class TileRun {
     for (int i = 0; i < num_tiles_; ++i) {
       Tile& tile = tile_[i];
       const int64_t skip = std::max<int64_t>(0, tile.key_begin - begin);
-      const int64_t first = begin + skip / kernels_.unroll * kernels_.unroll;
+      const int64_t first =
+          begin + skip / kernels_.key_step * kernels_.key_step;
       const int64_t last = std::min(end, tile.key_end);
       if (first >= last) continue;
       const bool masked = Bounds(tile, first, last);
@@ -180,7 +186,7 @@ class TileRun {
           std::clamp<int64_t>(key - first, 0, last - first));
     };
     const int32_t count = static_cast<int32_t>(last - first);
-    bool masked = count % kernels_.unroll != 0;
+    bool masked = count % kernels_.key_step != 0;
     std::fill_n(lo_, tile.vecs * kernels_.lanes, 0);
     std::fill_n(hi_, tile.vecs * kernels_.lanes, count);
     for (int i = 0; i < tile.rows; ++i) {
@@ -196,7 +202,7 @@ class TileRun {
   bool FillBias(const Tile& tile, int64_t first, int64_t last) {
     const int64_t lanes = tile.vecs * kernels_.lanes;
     bool any = false;
-    std::fill_n(bias_, AlignUp(last - first, kernels_.unroll) * lanes, 0.0f);
+    std::fill_n(bias_, AlignUp(last - first, kernels_.key_step) * lanes, 0.0f);
     for (int i = 0; i < tile.rows; ++i) {
       const int64_t row_start = MaskRowStart(task_, tile.first_row + i);
       for (int32_t n = lo_[i]; n < hi_[i]; ++n) {
@@ -211,7 +217,7 @@ class TileRun {
 
   void Pack(int64_t begin, int64_t end) {
     const int count = static_cast<int>(end - begin);
-    k_direct_ = kernels_.bf16_operands ? problem_.head_dim % 2 == 0
+    k_direct_ = kernels_.bf16_operands ? head_dim_ == problem_.head_dim
                                        : problem_.dtype == DataType::kFloat32;
     if (!k_direct_) {
       for (int n = 0; n < count; ++n) PackKey(begin + n, n);
@@ -221,10 +227,10 @@ class TileRun {
          .dtype = problem_.dtype,
          .v_pitch = problem_.v.row_stride,
          .num_keys = count,
-         .num_padded = static_cast<int>(AlignUp(count, kernels_.unroll)),
+         .num_padded = static_cast<int>(AlignUp(count, kernels_.key_step)),
          .head_dim_v = problem_.head_dim_v,
          .packed = v_pack_,
-         .panel_pitch = kKeyBlock * kernels_.unroll,
+         .panel_pitch = kKeyBlock * kernels_.panel,
          .row = staging_});
   }
 
@@ -235,15 +241,15 @@ class TileRun {
       return;
     }
     auto* to = reinterpret_cast<uint16_t*>(k_pack_) + n * head_dim_;
-    to[head_dim_ - 1] = 0;
     std::memcpy(to, KeyRow(key), problem_.head_dim * sizeof(uint16_t));
+    std::fill(to + problem_.head_dim, to + head_dim_, uint16_t{0});
   }
 
   // One tile against keys [first, last) of the block that starts at `block`.
   void Step(Tile& tile, int64_t block, int64_t first, int64_t last,
             bool masked) {
     const int count = static_cast<int>(last - first);
-    const int padded = static_cast<int>(AlignUp(count, kernels_.unroll));
+    const int padded = static_cast<int>(AlignUp(count, kernels_.key_step));
     const int64_t operand = kernels_.bf16_operands ? 2 : 4;
     const void* k = k_direct_ ? KeyRow(first)
                               : reinterpret_cast<const char*>(k_pack_) +
@@ -271,8 +277,8 @@ class TileRun {
                      .vecs = tile.vecs,
                      .num_padded = padded,
                      .v = reinterpret_cast<const char*>(v_pack_) +
-                          (first - block) * kernels_.unroll * operand,
-                     .panel_pitch = kKeyBlock * kernels_.unroll,
+                          (first - block) * kernels_.panel * operand,
+                     .panel_pitch = kKeyBlock * kernels_.panel,
                      .num_panels = num_panels_,
                      .alpha = alpha_,
                      .o = tile.o});

@@ -9,7 +9,8 @@ Tensors are [batch, heads, rows, head_dim], contiguous, random normal. Times are
 medians; decode also times the mere reading of K and V (a sum). Of PyTorch's two ways to share KV heads (enable_gqa, repeated heads
 made beforehand) the faster one counts. Before it is timed, each case is
 compared with PyTorch's answer in fp32. Writes cpu_forward.json and
-cpu_forward.meta.json (machine, versions, measured read bandwidth, command).
+cpu_forward.meta.json (machine, versions, measured read bandwidth, command)
+after each case, so that a time limit loses nothing but what is left.
 """
 
 import argparse
@@ -199,14 +200,14 @@ def main():
               f"{row['ours_gflops']:7.1f} GFLOP/s  "
               f"{row['ours_kv_gbytes_per_s']:6.1f} GB/s of "
               f"{row.get('read_gbytes_per_s', '-')}", flush=True)
+        if arguments.out:
+            write(arguments, rows, torch, model, flags, bandwidth)
     for phase, is_phase in (("prefill", lambda r: r["seqlen_q"] > 1),
                             ("decode", lambda r: r["seqlen_q"] == 1)):
         ratios = [r["speedup"] for r in rows if is_phase(r)]
         if ratios:
             print(f"{phase}: geometric mean {statistics.geometric_mean(ratios):.3f}, "
                   f"least {min(ratios):.3f}")
-    if arguments.out:
-        write(arguments, rows, torch, model, flags, bandwidth)
 
 
 def write(arguments, rows, torch, model, flags, bandwidth):

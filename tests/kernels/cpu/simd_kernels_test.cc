@@ -141,27 +141,28 @@ TEST_P(SimdKernelsTest, PackValuesNamesAndClearsWhatIsNotFinite) {
       for (int place : {0, 7, 12, 9 * 5 + 3}) {
         const bool bf16 = tile.bf16_operands;
         const DataType dtype = bf16 ? DataType::kBFloat16 : DataType::kFloat32;
-        constexpr int kDims = 9, kKeys = 6;
+        constexpr int kDims = 9, kKeys = 6, kPadded = 32;
         std::vector<float> v(kKeys * kDims, 0.0f);
         for (int i = 0; i < kKeys * kDims; ++i) {
           StoreFromFloat(v.data(), dtype, i, 1.0f + i);
         }
-        std::vector<float> packed(4 * 8 * 16, NAN), row(9 + 2 * kLanePadding);
+        std::vector<float> packed(4 * kPadded * 16, NAN);
+        std::vector<float> row(kDims + 2 * kLanePadding);
         PackValuesArgs args{.v = v.data(),
                             .dtype = dtype,
                             .v_pitch = kDims,
                             .num_keys = kKeys,
-                            .num_padded = 8,
+                            .num_padded = kPadded,
                             .head_dim_v = kDims,
                             .packed = packed.data(),
-                            .panel_pitch = 8 * tile.unroll,
+                            .panel_pitch = kPadded * tile.panel,
                             .row = row.data()};
         EXPECT_TRUE(tile.pack_values(args));
         StoreFromFloat(v.data(), dtype, place, bad);
         EXPECT_FALSE(tile.pack_values(args));
         int ones = 0;
-        const int panels = (kDims + tile.unroll - 1) / tile.unroll;
-        for (int i = 0; i < panels * 8 * tile.unroll; ++i) {
+        const int panels = (kDims + tile.panel - 1) / tile.panel;
+        for (int i = 0; i < panels * kPadded * tile.panel; ++i) {
           const float value = LoadAsFloat(packed.data(), dtype, i);
           EXPECT_TRUE(std::isfinite(value));
           ones += value != 0;

@@ -1,0 +1,28 @@
+// The tile form for bf16 inputs on AMX: both matrix products by tdpbf16ps, the
+// rest as on AVX-512 BF16.
+#pragma once
+
+#include <vector>
+
+#include "kernels/cpu/simd_kernels.h"
+
+namespace attendant::kernels::cpu {
+
+inline constexpr char kEmulatedAmx[] = "AMX_EMULATED";
+
+// If `kernels` starts with AVX3_BF16: puts a set AMX in front where the machine
+// has it and the kernel lets this process use it, and a set AMX_EMULATED at the
+// end, the same code on emulated tiles, for tests.
+void AddAmx(std::vector<SimdKernels>* kernels);
+
+// AMX-TILE and AMX-BF16 in the processor, their state saved by the kernel, and
+// permission for this process, which is asked for here. Linux only.
+bool AmxBf16Available();
+
+// The pieces, where the compiler has them.
+TileKernels AmxTileKernels(const TileKernels& avx512_bf16);
+TileKernels EmulatedAmxTileKernels(const TileKernels& avx512_bf16);
+// V into panels of tiles, [panel][key / 32][16 dims][32 keys].
+bool AmxPackValues(const PackValuesArgs& args);
+
+}  // namespace attendant::kernels::cpu
