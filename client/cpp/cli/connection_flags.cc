@@ -24,6 +24,9 @@ constexpr FlagSpec kFlags[] = {
     {"server-name", "NAME", "name expected in the server's certificate"},
     {"token-file", "FILE", "bearer token [environment: ATTENDANT_TOKEN]"},
     {"allow-token-without-tls", "", "send the token in the clear"},
+};
+
+constexpr FlagSpec kOutputFlags[] = {
     {"json", "", "print one JSON object"},
     {"help", "", "show this"},
 };
@@ -42,7 +45,17 @@ absl::Status ReadFlagFile(const Flags& flags, const std::string& name,
   return absl::OkStatus();
 }
 
-absl::StatusOr<ClientOptions> Options(const Flags& flags) {
+}  // namespace
+
+std::span<const FlagSpec> ConnectionFlags() { return kFlags; }
+
+std::span<const FlagSpec> OutputFlags() { return kOutputFlags; }
+
+std::string TargetOf(const Flags& flags) {
+  return flags.String("server", "localhost:50051");
+}
+
+absl::StatusOr<ClientOptions> OptionsOf(const Flags& flags) {
   ClientOptions options;
   options.tls = flags.Switch("tls");
   options.server_name = flags.String("server-name");
@@ -67,25 +80,25 @@ absl::StatusOr<ClientOptions> Options(const Flags& flags) {
   return options;
 }
 
-}  // namespace
-
-std::span<const FlagSpec> ConnectionFlags() { return kFlags; }
-
-absl::StatusOr<Connection> Connect(const Flags& flags) {
-  absl::StatusOr<ClientOptions> options = Options(flags);
-  if (!options.ok()) return options.status();
+absl::StatusOr<std::chrono::nanoseconds> TimeoutOf(const Flags& flags) {
   const auto seconds = flags.Float("timeout");
   if (!seconds.ok()) return seconds.status();
   const double timeout = seconds->value_or(60);
   if (!(timeout > 0) || timeout > 86400) {
     return InvalidField("--timeout", flags.String("timeout"), "0..86400 s");
   }
-  absl::StatusOr<Client> client = Client::Create(
-      flags.String("server", "localhost:50051"), *std::move(options));
+  return std::chrono::nanoseconds(static_cast<int64_t>(timeout * 1e9));
+}
+
+absl::StatusOr<Connection> Connect(const Flags& flags) {
+  absl::StatusOr<ClientOptions> options = OptionsOf(flags);
+  if (!options.ok()) return options.status();
+  const absl::StatusOr<std::chrono::nanoseconds> timeout = TimeoutOf(flags);
+  if (!timeout.ok()) return timeout.status();
+  absl::StatusOr<Client> client =
+      Client::Create(TargetOf(flags), *std::move(options));
   if (!client.ok()) return client.status();
-  return Connection{
-      *std::move(client),
-      std::chrono::nanoseconds(static_cast<int64_t>(timeout * 1e9))};
+  return Connection{*std::move(client), *timeout};
 }
 
 }  // namespace attendant::client::cli

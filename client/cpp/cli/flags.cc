@@ -127,7 +127,10 @@ std::string HelpLines(std::span<const FlagSpec> specs) {
   for (const FlagSpec& spec : specs) {
     std::string flag = absl::StrCat("--", spec.name);
     if (std::strlen(spec.value) > 0) absl::StrAppend(&flag, "=", spec.value);
-    absl::StrAppendFormat(&text, "  %-28s %s\n", flag, spec.help);
+    for (const auto& line : absl::StrSplit(spec.help, '\n')) {
+      absl::StrAppendFormat(&text, "  %-28s %s\n", flag, line);
+      flag.clear();
+    }
   }
   return text;
 }

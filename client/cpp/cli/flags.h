@@ -15,7 +15,7 @@ namespace attendant::client::cli {
 struct FlagSpec {
   const char* name;   // without the dashes
   const char* value;  // what stands for the value in the help; "" = a switch
-  const char* help;
+  const char* help;   // may have several lines
 };
 
 // What was given. Getters return none for a flag that was not; numbers that do
@@ -29,6 +29,7 @@ class Flags {
                                      std::span<const FlagSpec> specs);
 
   const std::vector<std::string>& positional() const { return positional_; }
+  const std::map<std::string, std::string>& values() const { return values_; }
   bool Has(const std::string& name) const { return values_.contains(name); }
   bool Switch(const std::string& name) const;
   std::string String(const std::string& name,

@@ -5,6 +5,6 @@
 #include "client/cpp/cli/commands.h"
 
 int main(int argc, char** argv) {
-  return attendant::client::cli::RunCommand(
+  return attendant::client::cli::RunCommandLine(
       std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -70,7 +70,7 @@ struct Outcome {
 Outcome RunWith(std::vector<std::string> arguments) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
-  const int code = RunCommand(arguments);
+  const int code = RunCommandLine(arguments);
   return {code, testing::internal::GetCapturedStdout(),
           testing::internal::GetCapturedStderr()};
 }

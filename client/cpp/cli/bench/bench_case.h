@@ -1,0 +1,33 @@
+// Flags of `attendant bench` -> the cases it measures.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cpp/cli/bench/bench_shape.h"
+#include "client/cpp/cli/bench/load_runner.h"
+#include "client/cpp/cli/flags.h"
+
+namespace attendant::client::cli {
+
+std::span<const FlagSpec> BenchFlags();
+
+// One row of the result.
+struct BenchCase {
+  std::string door;
+  int connections = 1;
+  BenchShape shape;
+  BenchOptions options;
+  LoadPlan plan;
+  int64_t warmup_calls = 0;  // of each caller, closed loop, not counted
+};
+// "unary, 1 connection, s128h16d128, 4 callers" for people.
+std::string CaseText(const BenchCase& one);
+
+// Doors x connections x shapes x (rates or concurrencies), the last fastest.
+// INVALID_ARGUMENT names the flag.
+absl::StatusOr<std::vector<BenchCase>> ReadBenchCases(const Flags& flags);
+
+}  // namespace attendant::client::cli

@@ -1,0 +1,229 @@
+#include "client/cpp/cli/bench/bench_command.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cpp/cli/bench/bench_case.h"
+#include "client/cpp/cli/bench/bench_report.h"
+#include "client/cpp/cli/bench/load_runner.h"
+#include "client/cpp/cli/connection_flags.h"
+#include "client/cpp/cli/progress_bar.h"
+#include "client/cpp/client_error.h"
+#include "client/cpp/door.h"
+#include "client/cpp/door_chooser.h"
+
+namespace attendant::client::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using std::chrono::nanoseconds;
+
+// Where and how the calls go.
+struct Target {
+  std::string address;
+  ClientOptions options;
+  nanoseconds timeout;
+};
+
+absl::StatusOr<Target> ReadTarget(const Flags& flags) {
+  absl::StatusOr<ClientOptions> options = OptionsOf(flags);
+  if (!options.ok()) return options.status();
+  const absl::StatusOr<nanoseconds> timeout = TimeoutOf(flags);
+  if (!timeout.ok()) return timeout.status();
+  // A retry would hide what a load generator is there to show.
+  if (!flags.Has("max-attempts")) options->retry.max_attempts = 1;
+  return Target{TargetOf(flags), *std::move(options), *timeout};
+}
+
+// The name of the door of a case; "auto" is resolved.
+std::string DoorFor(const BenchCase& one, const Target& target) {
+  if (one.door != "auto") return one.door;
+  const BenchShape& s = one.shape;
+  DoorSituation situation;
+  situation.same_host = IsSameHost(target.address);
+  situation.request_bytes = NumBytes(
+      one.options.dtype,
+      s.batch * (s.seqlen_q * s.num_q_heads * s.head_dim +
+                 s.seqlen_k * s.num_kv_heads * (s.head_dim + s.head_dim_v)));
+  situation.offered = DoorsOfThisBuild();
+  return ChooseDoor(situation);
+}
+
+// A door and one request for each caller, in the door's own memory.
+struct Callers {
+  std::unique_ptr<Door> door;
+  BenchRequest shared;
+  std::vector<BenchRequest> own;  // outputs; inputs are the shared ones
+  std::vector<AttendArgs> args;
+};
+
+absl::StatusOr<Callers> PrepareCallers(const BenchCase& one,
+                                       const Target& target) {
+  Callers callers;
+  ClientOptions options = target.options;
+  options.connections = one.connections;
+  absl::StatusOr<std::unique_ptr<Door>> door =
+      OpenDoor(one.door, target.address, options);
+  if (!door.ok()) return door.status();
+  callers.door = *std::move(door);
+  absl::StatusOr<BenchRequest> request =
+      MakeBenchRequest(one.shape, one.options);
+  if (!request.ok()) return request.status();
+  callers.shared = *std::move(request);
+  for (int c = 0; c < one.plan.callers; ++c) {
+    AttendArgs args = callers.shared.args;
+    BenchRequest& own = callers.own.emplace_back();
+    for (std::span<std::byte>* place : {&args.out, &args.lse}) {
+      if (place->empty()) continue;
+      own.memory.push_back(std::make_unique<std::byte[]>(place->size()));
+      *place = {own.memory.back().get(), place->size()};
+    }
+    absl::StatusOr<AttendArgs> prepared = callers.door->Prepare(args);
+    if (!prepared.ok()) return prepared.status();
+    callers.args.push_back(*std::move(prepared));
+  }
+  return callers;
+}
+
+// DATA_LOSS if the door's answer is not bitwise the unary door's.
+absl::Status Verify(const BenchCase& one, const Target& target,
+                    const Callers& callers) {
+  const absl::StatusOr<std::unique_ptr<Door>> unary =
+      OpenDoor("unary", target.address, target.options);
+  if (!unary.ok()) return unary.status();
+  AttendArgs plain = callers.shared.args;
+  plain.out = plain.lse = {};
+  const auto expected = (*unary)->Attend(plain, target.timeout);
+  if (!expected.ok()) return expected.status();
+  AttendArgs other = plain;
+  const auto answer = callers.door->Attend(other, target.timeout);
+  if (!answer.ok()) return answer.status();
+  for (const auto& [a, b] : {std::pair(&expected->out, &answer->out),
+                             std::pair(&expected->lse, &answer->lse)}) {
+    if (a->num_bytes == b->num_bytes &&
+        (a->num_bytes == 0 ||
+         std::memcmp(a->data, b->data, a->num_bytes) == 0)) {
+      continue;
+    }
+    return absl::DataLossError(absl::StrCat("the answer by door ", one.door,
+                                            " for ", ShapeText(one.shape),
+                                            " is not the unary door's"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LoadResult> RunCase(const BenchCase& one, const Target& target,
+                                   bool verify) {
+  ProgressBar bar(CaseText(one));
+  const absl::StatusOr<Callers> callers = PrepareCallers(one, target);
+  if (!callers.ok()) return callers.status();
+  const auto call = [&](int caller) {
+    return callers->door->Attend(callers->args[caller], target.timeout);
+  };
+  if (verify) {
+    const absl::Status same = Verify(one, target, *callers);
+    if (!same.ok()) return same;
+  }
+  LoadPlan warmup = one.plan;
+  warmup.rate = 0;
+  warmup.duration = nanoseconds(0);
+  warmup.requests = one.warmup_calls * one.plan.callers;
+  if (warmup.requests > 0) RunLoad(warmup, SteadyLoadClock(), call);
+  return RunLoad(one.plan, SteadyLoadClock(), call,
+                 [&](double done) { bar.Show(done); });
+}
+
+absl::Status WriteText(const std::string& flag, const std::string& path,
+                       const std::string& text) {
+  if (path == "-") {
+    Print(text);
+    return absl::OkStatus();
+  }
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (file) return absl::OkStatus();
+  return InvalidField(flag, path, "a file that can be written");
+}
+
+std::string CommandLineOf(const Flags& flags) {
+  std::string line = "attendant bench";
+  for (const auto& [name, value] : flags.values()) {
+    absl::StrAppend(&line, " --", name, "=", value);
+  }
+  return line;
+}
+
+int RunBench(const Flags& flags) {
+  const absl::StatusOr<std::vector<BenchCase>> cases = ReadBenchCases(flags);
+  if (!cases.ok()) return Fail(cases.status(), kUsage);
+  const absl::StatusOr<Target> target = ReadTarget(flags);
+  if (!target.ok()) return Fail(target.status(), kUsage);
+  const absl::StatusOr<Client> client =
+      Client::Create(target->address, target->options);
+  if (!client.ok()) return Fail(client.status(), kUsage);
+  const absl::StatusOr<ServerInfo> info =
+      client->GetServerInfo(target->timeout);
+  if (!info.ok()) return Fail(info.status(), ExitCodeOf(info.status()));
+
+  std::vector<BenchCase> chosen = *cases;
+  for (BenchCase& one : chosen) one.door = DoorFor(one, *target);
+
+  const bool quiet = flags.String("json") == "-";
+  ordered_json rows = ordered_json::array();
+  bool any_failed = false;
+  if (!quiet) Print(TableHead());
+  for (const BenchCase& one : chosen) {
+    const absl::StatusOr<LoadResult> result =
+        RunCase(one, *target, flags.Switch("verify"));
+    if (!result.ok()) return Fail(result.status(), ExitCodeOf(result.status()));
+    if (result->answered == 0 && result->failed() > 0) {
+      return Fail(result->first_error, ExitCodeOf(result->first_error));
+    }
+    if (result->failed() > 0) {
+      any_failed = true;
+      Fail(result->first_error, kCheckFailed);
+    }
+    rows.push_back(RowJson(one, *result));
+    if (!quiet) Print(TableRow(rows.back()));
+  }
+  const ordered_json report =
+      ReportJson(*info, CommandLineOf(flags), std::move(rows));
+  if (flags.Has("json")) {
+    const absl::Status written =
+        WriteText("--json", flags.String("json"), report.dump(1) + "\n");
+    if (!written.ok()) return Fail(written, kUsage);
+  }
+  return any_failed ? kCheckFailed : kOk;
+}
+
+}  // namespace
+
+Command BenchCommand() {
+  return {.name = "bench",
+          .arguments = "",
+          .summary = "Loads a server and measures latency, rate and GB/s.",
+          .details =
+              "Every combination of --door, --connections, --shapes, "
+              "--concurrency and --rate\nis one row. GB/s: bytes in plus out "
+              "over wall time. Percentiles: answered calls\nand missed "
+              "deadlines. --max-attempts is 1 here unless given.\n",
+          .examples =
+              "attendant bench --shapes=s128h16d128,s8192h16d128 "
+              "--concurrency=1,4,16\n"
+              "attendant bench --rate=100,500,1000 --seconds=10 "
+              "--json=rows.json\n"
+              "attendant bench --door=unary --connections=8 --concurrency=16 "
+              "--json=rows.json\n",
+          .flags = JoinFlags({BenchFlags(), ConnectionFlags()}),
+          .run = RunBench};
+}
+
+}  // namespace attendant::client::cli

@@ -1,0 +1,166 @@
+#include "client/cpp/cli/bench/bench_shape.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <map>
+#include <random>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client/cpp/client_error.h"
+#include "kernels/base/data_type.h"
+
+namespace attendant::client::cli {
+namespace {
+
+// Normal numbers of one tile are drawn, the rest repeats them: random enough
+// for a GPU's clocks, and a thousandth of the time.
+constexpr int64_t kDrawn = int64_t{1} << 16;
+
+absl::Status BadShape(const std::string& text) {
+  return InvalidField("--shapes", text,
+                      "letters b s q k h g d v with a number each, such as "
+                      "s8192h16d128");
+}
+
+kernels::DataType KernelType(DataType dtype) {
+  if (dtype == DataType::kFloat16) return kernels::DataType::kFloat16;
+  if (dtype == DataType::kBFloat16) return kernels::DataType::kBFloat16;
+  return kernels::DataType::kFloat32;
+}
+
+std::vector<int64_t> Sizes(Layout layout, int64_t batch, int64_t seqlen,
+                           int64_t heads, int64_t head_dim) {
+  if (layout == Layout::kTHD) return {batch * seqlen, heads, head_dim};
+  if (layout == Layout::kBHSD) return {batch, heads, seqlen, head_dim};
+  return {batch, seqlen, heads, head_dim};
+}
+
+std::vector<int32_t> Borders(int64_t batch, int64_t seqlen) {
+  std::vector<int32_t> borders;
+  for (int64_t b = 0; b <= batch; ++b) {
+    borders.push_back(static_cast<int32_t>(b * seqlen));
+  }
+  return borders;
+}
+
+void FillRandom(uint64_t seed, DataType dtype, int64_t elements,
+                std::byte* data) {
+  std::mt19937_64 engine(seed);
+  std::normal_distribution<float> normal;
+  const int64_t drawn = std::min(elements, kDrawn);
+  for (int64_t e = 0; e < drawn; ++e) {
+    kernels::StoreFromFloat(data, KernelType(dtype), e, normal(engine));
+  }
+  const int64_t tile = NumBytes(dtype, drawn), all = NumBytes(dtype, elements);
+  for (int64_t done = tile; done < all; done += tile) {
+    std::memcpy(data + done, data, std::min(tile, all - done));
+  }
+}
+
+std::byte* Allocate(int64_t bytes, BenchRequest* request) {
+  // Every page is touched here, not in the first timed call.
+  request->memory.push_back(
+      std::make_unique<std::byte[]>(std::max<int64_t>(bytes, 1)));
+  return request->memory.back().get();
+}
+
+}  // namespace
+
+absl::StatusOr<BenchShape> ParseShape(const std::string& text) {
+  std::map<char, int64_t> sizes;
+  for (size_t at = 0; at < text.size();) {
+    const char letter = text[at++];
+    const size_t begin = at;
+    while (at < text.size() && std::isdigit(text[at]) != 0) ++at;
+    int64_t size;
+    if (std::strchr("bsqkhgdv", letter) == nullptr ||
+        !absl::SimpleAtoi(text.substr(begin, at - begin), &size) ||
+        size >= int64_t{1} << 31 || !sizes.emplace(letter, size).second) {
+      return BadShape(text);
+    }
+  }
+  const auto size_of = [&](char letter, int64_t otherwise) {
+    return sizes.contains(letter) ? sizes[letter] : otherwise;
+  };
+  const bool lengths =
+      sizes.contains('s') || (sizes.contains('q') && sizes.contains('k'));
+  if (!lengths || !sizes.contains('h') || !sizes.contains('d')) {
+    return BadShape(text);
+  }
+  BenchShape shape;
+  shape.batch = size_of('b', 1);
+  shape.seqlen_q = size_of('q', size_of('s', 0));
+  shape.seqlen_k = size_of('k', size_of('s', 0));
+  shape.num_q_heads = size_of('h', 0);
+  shape.num_kv_heads = size_of('g', shape.num_q_heads);
+  shape.head_dim = size_of('d', 0);
+  shape.head_dim_v = size_of('v', shape.head_dim);
+  return shape;
+}
+
+std::string ShapeText(const BenchShape& shape) {
+  std::string text;
+  if (shape.batch != 1) absl::StrAppend(&text, "b", shape.batch);
+  if (shape.seqlen_q == shape.seqlen_k) {
+    absl::StrAppend(&text, "s", shape.seqlen_q);
+  } else {
+    absl::StrAppend(&text, "q", shape.seqlen_q, "k", shape.seqlen_k);
+  }
+  absl::StrAppend(&text, "h", shape.num_q_heads);
+  if (shape.num_kv_heads != shape.num_q_heads) {
+    absl::StrAppend(&text, "g", shape.num_kv_heads);
+  }
+  absl::StrAppend(&text, "d", shape.head_dim);
+  if (shape.head_dim_v != shape.head_dim) {
+    absl::StrAppend(&text, "v", shape.head_dim_v);
+  }
+  return text;
+}
+
+absl::StatusOr<BenchRequest> MakeBenchRequest(const BenchShape& s,
+                                              const BenchOptions& options) {
+  BenchRequest request;
+  AttendArgs& args = request.args;
+  args.layout = options.layout;
+  args.causal = options.causal;
+  args.return_lse = options.return_lse;
+  if (options.causal && s.seqlen_q != s.seqlen_k) {
+    args.alignment = CausalAlignment::kBottomRight;
+  }
+  const auto sizes = [&](int64_t seqlen, int64_t heads, int64_t dim) {
+    return Sizes(options.layout, s.batch, seqlen, heads, dim);
+  };
+  const struct {
+    TensorView* view;
+    std::vector<int64_t> shape;
+  } tensors[] = {{&args.q, sizes(s.seqlen_q, s.num_q_heads, s.head_dim)},
+                 {&args.k, sizes(s.seqlen_k, s.num_kv_heads, s.head_dim)},
+                 {&args.v, sizes(s.seqlen_k, s.num_kv_heads, s.head_dim_v)}};
+  uint64_t seed = 1;
+  for (const auto& [view, shape] : tensors) {
+    const absl::StatusOr<int64_t> elements = NumElements(shape);
+    if (!elements.ok()) return elements.status();
+    std::byte* data = Allocate(NumBytes(options.dtype, *elements), &request);
+    FillRandom(seed++, options.dtype, *elements, data);
+    *view = TensorView{data, options.dtype, shape, {}};
+  }
+  const absl::StatusOr<int64_t> out_elements =
+      NumElements(sizes(s.seqlen_q, s.num_q_heads, s.head_dim_v));
+  if (!out_elements.ok()) return out_elements.status();
+  const int64_t out_bytes = NumBytes(options.dtype, *out_elements);
+  args.out = {Allocate(out_bytes, &request), static_cast<size_t>(out_bytes)};
+  if (options.return_lse) {
+    const int64_t bytes = s.batch * s.num_q_heads * s.seqlen_q * 4;
+    args.lse = {Allocate(bytes, &request), static_cast<size_t>(bytes)};
+  }
+  if (options.layout == Layout::kTHD) {
+    args.cu_seqlens_q = Borders(s.batch, s.seqlen_q);
+    args.cu_seqlens_k = Borders(s.batch, s.seqlen_k);
+  }
+  return request;
+}
+
+}  // namespace attendant::client::cli
