@@ -52,7 +52,7 @@ struct Memory {
     scratch = std::max(scratch, AlignFloats(floats));
   }
   int64_t bytes(int num_threads) const {
-    return sizeof(float) * (num_threads * scratch + (num_threads + 1) * slot);
+    return sizeof(float) * num_threads * (scratch + slot);
   }
 };
 
@@ -94,7 +94,7 @@ class CpuPlan final : public KernelPlan {
     }
     float* const scratch = static_cast<float*>(context.workspace);
     PartialSlots slots(scratch + num_threads_ * memory_.scratch, memory_.slot,
-                       num_threads_ + 1);
+                       num_threads_);
     const SimdKernels& simd = ActiveSimdKernels();
     const auto run = [&](int64_t task, int thread) {
       RunTask(simd, task, scratch + thread * memory_.scratch, slots);

@@ -20,10 +20,12 @@ inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 // The larger of x and a finite bound; NaN stays NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V AtLeast(D d, float bound, V x) {
-#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR || \
+    HWY_TARGET == HWY_NEON
+  // Their Max may drop a NaN (NEON's is vmaxnm).
   return hn::IfThenElse(hn::Lt(x, hn::Set(d, bound)), hn::Set(d, bound), x);
 #else
-  // x second: x86 returns the second operand where one is NaN, NEON the NaN.
+  // x second: x86 returns the second operand where one is NaN.
   return hn::Max(hn::Set(d, bound), x);
 #endif
 }

@@ -8,9 +8,11 @@
 
 namespace attendant::kernels::cpu {
 
-// Hands out slots of equal size to groups of tasks. Since tasks start in rising
-// order, at most one group is begun and not wholly taken, so one slot more than
-// threads is always enough. Thread-safe.
+// Hands out slots of equal size to groups of tasks. As many slots as threads
+// are always enough: tasks start in rising order, so at most one group is begun
+// and not wholly taken; whoever took its last task so far is still at it or at
+// none, and every other group that holds a slot has a thread of its own.
+// Thread-safe.
 class PartialSlots {
  public:
   // `memory` is num_slots * slot_floats floats, not owned.

@@ -19,6 +19,7 @@ namespace attendant::kernels::cpu {
 inline constexpr int kMaxVecs = 3;       // vectors of rows in one tile
 inline constexpr int kMaxTileRows = 48;  // 3 vectors of 16 floats
 inline constexpr int kKeyBlock = 128;    // keys per step of online softmax
+inline constexpr int kMinPanel = 4;      // dims of V that are packed together
 // The same in the decode form: long, for every change between K and V costs the
 // latency of memory.
 inline constexpr int kDecodeBlock = 512;

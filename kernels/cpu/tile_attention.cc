@@ -28,6 +28,8 @@ class TileRun {
         head_dim_(AlignUp(problem_.head_dim, kernels_.dim_step)),
         num_panels_((problem_.head_dim_v + kernels_.panel - 1) /
                     kernels_.panel),
+        panel_pitch_(kKeyBlock * kernels_.panel +
+                     kPanelGap / (kernels_.bf16_operands ? 2 : 4)),
         next_(scratch) {
     k_pack_ = Take(layout_.k_pack);
     v_pack_ = Take(layout_.v_pack);
@@ -230,7 +232,7 @@ class TileRun {
          .num_padded = static_cast<int>(AlignUp(count, kernels_.key_step)),
          .head_dim_v = problem_.head_dim_v,
          .packed = v_pack_,
-         .panel_pitch = kKeyBlock * kernels_.panel,
+         .panel_pitch = panel_pitch_,
          .row = staging_});
   }
 
@@ -278,7 +280,7 @@ class TileRun {
                      .num_padded = padded,
                      .v = reinterpret_cast<const char*>(v_pack_) +
                           (first - block) * kernels_.panel * operand,
-                     .panel_pitch = kKeyBlock * kernels_.panel,
+                     .panel_pitch = panel_pitch_,
                      .num_panels = num_panels_,
                      .alpha = alpha_,
                      .o = tile.o});
@@ -352,7 +354,7 @@ class TileRun {
   const TileLayout layout_;
   const int64_t tile_rows_;
   const int64_t head_dim_;  // as the scores kernel counts it
-  const int64_t num_panels_;
+  const int64_t num_panels_, panel_pitch_;
 
   float* next_;   // scratch not handed out yet
   float* tiles_;  // scratch of the tiles

@@ -11,6 +11,10 @@ namespace attendant::kernels::cpu {
 
 inline int64_t AlignUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
+// Bytes between panels of packed V: without them, a row's places in all panels
+// would share one set of the first cache where panels are 4 KB.
+inline constexpr int64_t kPanelGap = 64;
+
 // Every part in floats and a multiple of 16, so that all are aligned.
 struct TileLayout {
   int64_t rows;              // of one tile, at most
@@ -24,7 +28,8 @@ struct TileLayout {
         q_pitch(AlignUp(problem.head_dim, kLanePadding) * rows),
         o_pitch(AlignUp(problem.head_dim_v, kLanePadding) * rows),
         k_pack(kKeyBlock * AlignUp(problem.head_dim, kLanePadding)),
-        v_pack(kKeyBlock * AlignUp(problem.head_dim_v, kLanePadding)),
+        v_pack((kKeyBlock + kPanelGap / kMinPanel / sizeof(float)) *
+               AlignUp(problem.head_dim_v, kLanePadding)),
         s(kKeyBlock * rows),
         bias(problem.mask.kind == MaskKind::kNone ? 0 : kKeyBlock * rows),
         staging(rows * (AlignUp(std::max(problem.head_dim, problem.head_dim_v),

@@ -47,7 +47,7 @@ struct Block {
     std::fill_n(reinterpret_cast<uint32_t*>(k.get()), kKeyBlock * dims,
                 0x3c003c00u);
   }
-  static constexpr int64_t kFloats = kKeyBlock * 256;
+  static constexpr int64_t kFloats = (kKeyBlock + kPanelGap) * 256;
   hwy::AlignedFreeUniquePtr<float[]> k, q, v_pack, s, p, o, max, row_max,
       row_sum, alpha, row;
 };
@@ -56,7 +56,8 @@ void Measure(const char* name, DataType dtype, const TileKernels& tile,
              int64_t dims) {
   Block block(dims);
   const int64_t panels = (dims + tile.panel - 1) / tile.panel;
-  const int64_t pitch = kKeyBlock * tile.panel;
+  const int64_t pitch =
+      kKeyBlock * tile.panel + kPanelGap / (tile.bf16_operands ? 2 : 4);
   if (tile.begin != nullptr) tile.begin();
   const double scores = Time([&] {
     tile.scores({block.q.get(), kMaxVecs, block.k.get(), dims, kKeyBlock,
