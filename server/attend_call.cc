@@ -35,8 +35,11 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
                          public std::enable_shared_from_this<AttendCall> {
  public:
   AttendCall(CallEnvironment* environment,
-             grpc::GenericCallbackServerContext* context)
-      : env_(environment), context_(context), started_(Clock::now()) {
+             grpc::GenericCallbackServerContext* context, const UnaryDoor& door)
+      : env_(environment),
+        context_(context),
+        door_(door),
+        started_(Clock::now()) {
     const Clock::time_point latest =
         started_ + milliseconds(env_->bounds.default_deadline_ms);
     // Before the subtraction: no deadline is the clock's largest value.
@@ -52,7 +55,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
 
   void Begin() {
     self_ = shared_from_this();
-    env_->metrics->Started(Method::kAttend);
+    env_->metrics->Started(door_.method);
     is_open_ = true;
     ++env_->open_calls;
     holds_upload_ = true;
@@ -100,7 +103,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
           const auto call = fired ? weak.lock() : nullptr;
           if (call != nullptr) {
             call->FinishWithError(
-                absl::InvalidArgumentError("Attend takes one request message"),
+                absl::InvalidArgumentError("the method takes one message"),
                 Stage::kReceive);
           }
         });
@@ -133,7 +136,13 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
                           "at most max_request_bytes, " +
                               std::to_string(env_->bounds.max_request_bytes));
     }
-    ASSIGN_OR_RETURN(const ParsedRequest parsed, ParseAttendRequest(message_));
+    ASSIGN_OR_RETURN(DecodedCall decoded, door_.decode(message_));
+    encode_ = std::move(decoded.encode);
+    const ParsedRequest& parsed = decoded.request;
+    const Clock::time_point deadline =
+        decoded.timeout.has_value()
+            ? std::min(deadline_, started_ + *decoded.timeout)
+            : deadline_;
     {
       std::lock_guard lock(mu_);  // an abort may be logging
       request_id_ = parsed.header.request_id();
@@ -143,7 +152,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
                                      env_->engine->device().properties));
     pieces_ = CutIntoPieces(parsed, *request, kCopyPieceBytes);
     const int64_t bytes = request->input_bytes;
-    ASSIGN_OR_RETURN(job_, env_->engine->Admit(std::move(request), deadline_));
+    ASSIGN_OR_RETURN(job_, env_->engine->Admit(std::move(request), deadline));
     if (pieces_.size() <= 1 || bytes <= kInlineCopyBytes) {
       for (const CopyPiece& piece : pieces_) Copy(piece);
       SubmitJob();
@@ -240,12 +249,12 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     const ValidatedRequest& request = *job->request;
     AttendOutcome outcome =
         OutcomeOfAnswer(result, started_, submitted_, Clock::now());
+    outcome.method = door_.method;
     outcome.bytes_in = message_bytes_;
     const v1::AttendResponse header =
         DescribeAnswer(request, result, outcome, env_->engine->device());
-    reply_ =
-        EncodeAttendResponse(header, job->output, request.wire_output_bytes(),
-                             request.lse_offset, request.lse_bytes);
+    reply_ = encode_(header, job->output, request.wire_output_bytes(),
+                     request.lse_offset, request.lse_bytes);
     job.reset();  // the reply holds the output block
     outcome.bytes_out = static_cast<int64_t>(reply_.Length());
     env_->metrics->Finished(grpc::StatusCode::OK, outcome);
@@ -270,6 +279,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     }
     AttendOutcome outcome;
     outcome.stage = stage;
+    outcome.method = door_.method;
     outcome.bytes_in = message_bytes_;
     env_->metrics->Finished(answer.error_code(), outcome);
     LogFailure(answer, stage);
@@ -314,6 +324,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   // Constant after construction.
   CallEnvironment* const env_;
   grpc::GenericCallbackServerContext* const context_;  // valid until Finish
+  const UnaryDoor& door_;
   const Clock::time_point started_;
   Clock::time_point deadline_;
   bool own_deadline_ = false;  // the server's default is the earlier one
@@ -324,6 +335,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   grpc::ByteBuffer reply_;  // until OnDone
   std::atomic<int64_t> message_bytes_{0};
   std::vector<CopyPiece> pieces_;
+  decltype(DecodedCall::encode) encode_;  // from Receive on
   Clock::time_point submitted_;
   std::atomic<bool> holds_upload_{false};
   // They keep their callbacks, which therefore must not own this object.
@@ -339,11 +351,21 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   absl::Status abort_status_;  // OK = nobody wants the call to end
 };
 
+absl::StatusOr<DecodedCall> DecodeAttend(const grpc::ByteBuffer& message) {
+  DecodedCall call;
+  ASSIGN_OR_RETURN(call.request, ParseAttendRequest(message));
+  call.encode = EncodeAttendResponse;
+  return call;
+}
+
 }  // namespace
 
+const UnaryDoor kAttendDoor = {Method::kAttend, DecodeAttend};
+
 grpc::ServerGenericBidiReactor* StartAttendCall(
-    CallEnvironment* environment, grpc::GenericCallbackServerContext* context) {
-  auto call = std::make_shared<AttendCall>(environment, context);
+    CallEnvironment* environment, grpc::GenericCallbackServerContext* context,
+    const UnaryDoor& door) {
+  auto call = std::make_shared<AttendCall>(environment, context, door);
   call->Begin();
   return call.get();
 }

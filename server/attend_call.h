@@ -5,12 +5,18 @@
 #include <grpcpp/generic/async_generic_service.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 
+#include "absl/status/statusor.h"
 #include "server/attention_engine.h"
 #include "server/bounds.h"
 #include "server/metrics.h"
 #include "server/recent_errors.h"
+#include "server/wire_codec.h"
 
 namespace attendant::server {
 
@@ -36,6 +42,27 @@ struct CallEnvironment {
   std::atomic<int64_t> open_calls{0};
 };
 
+// A request message as a door understands it, and its way to answer.
+struct DecodedCall {
+  ParsedRequest request;
+  // Ends the call so long after its start, if that is the earliest deadline.
+  std::optional<std::chrono::microseconds> timeout;
+  // Arguments and result are those of EncodeAttendResponse.
+  std::function<grpc::ByteBuffer(
+      const v1::AttendResponse& header, std::shared_ptr<HostBlock> block,
+      int64_t output_bytes, int64_t lse_offset, int64_t lse_bytes)>
+      encode;
+};
+
+// One method that takes a request in one message and answers in one.
+struct UnaryDoor {
+  Method method;
+  absl::StatusOr<DecodedCall> (*decode)(const grpc::ByteBuffer& message);
+};
+
+extern const UnaryDoor kAttendDoor;  // AttentionService.Attend
+extern const UnaryDoor kInferDoor;   // GRPCInferenceService.ModelInfer
+
 // The reactor of a call whose metadata has come and whose body has not. It
 // deletes itself. Refuses at once, without reading the body, when draining
 // (UNAVAILABLE) or when too many bodies are on their way (RESOURCE_EXHAUSTED).
@@ -43,6 +70,7 @@ struct CallEnvironment {
 // Threads: gRPC's parse, validate and copy what is small; the engine's copy
 // what is large and send the reply; none of them waits.
 grpc::ServerGenericBidiReactor* StartAttendCall(
-    CallEnvironment* environment, grpc::GenericCallbackServerContext* context);
+    CallEnvironment* environment, grpc::GenericCallbackServerContext* context,
+    const UnaryDoor& door = kAttendDoor);
 
 }  // namespace attendant::server

@@ -12,6 +12,7 @@
 #include "server/attention_service.h"
 #include "server/gpu_metrics.h"
 #include "server/health.h"
+#include "server/inference_service.h"
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/process_metrics.h"
@@ -104,7 +105,8 @@ class AttentionServer::Impl {
         environment_(engine_.get(), &metrics_, BoundsOf(options, *engine_),
                      options.max_uploads),
         service_(&environment_),
-        named_service_(MakeNamedService(&environment_)) {}
+        named_service_(MakeNamedService(&environment_)),
+        inference_service_(MakeInferenceService(&environment_, &health_)) {}
 
   ~Impl() {
     admin_.reset();
@@ -127,6 +129,7 @@ class AttentionServer::Impl {
     }
     builder.RegisterCallbackGenericService(&service_);
     builder.RegisterService(named_service_.get());
+    builder.RegisterService(inference_service_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) {
       return absl::UnavailableError("--listen is '" + options_.listen +
@@ -227,6 +230,7 @@ class AttentionServer::Impl {
   CallEnvironment environment_;
   AttentionService service_;
   std::unique_ptr<grpc::Service> named_service_;
+  std::unique_ptr<grpc::Service> inference_service_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<AdminHttp> admin_;
   std::vector<std::string> grpc_addresses_;
@@ -256,10 +260,12 @@ std::string AttentionServer::MetricsText() const {
   return impl_->MetricsText();
 }
 int64_t AttentionServer::Begun() const {
-  return impl_->metrics_.started(Method::kAttend);
+  return impl_->metrics_.started(Method::kAttend) +
+         impl_->metrics_.started(Method::kModelInfer);
 }
 int64_t AttentionServer::Answered() const {
-  return impl_->metrics_.finished(Method::kAttend, grpc::StatusCode::OK);
+  return impl_->metrics_.finished(Method::kAttend, grpc::StatusCode::OK) +
+         impl_->metrics_.finished(Method::kModelInfer, grpc::StatusCode::OK);
 }
 bool AttentionServer::CheckHealth() { return impl_->CheckHealth(); }
 void AttentionServer::StopBeingReady() { impl_->health_.SetReady("draining"); }

@@ -6,6 +6,7 @@
 
 #include "attendant/v1/attention.grpc.pb.h"
 #include "server/errors.h"
+#include "server/inference_service.h"
 #include "server/server_info.h"
 #include "server/wire_codec.h"
 
@@ -88,6 +89,9 @@ AttentionService::AttentionService(CallEnvironment* environment)
 grpc::ServerGenericBidiReactor* AttentionService::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
   if (context->method() == kAttend) return StartAttendCall(env_, context);
+  if (context->method() == kModelInferMethod) {
+    return StartAttendCall(env_, context, kInferDoor);
+  }
   return new UnknownCall(env_, context->method());
 }
 

@@ -14,7 +14,8 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Families = std::vector<MetricFamily>;
 
-constexpr const char* kMethodNames[] = {"Attend", "GetServerInfo", "other"};
+constexpr const char* kMethodNames[] = {"Attend", "GetServerInfo", "ModelInfer",
+                                        "other"};
 constexpr const char* kCodeNames[] = {"OK",
                                       "CANCELLED",
                                       "UNKNOWN",
@@ -179,7 +180,7 @@ void Metrics::Finished(Method method, int code) {
 void Metrics::Finished(int code, const AttendOutcome& outcome) {
   const int stage = static_cast<int>(outcome.stage);
   std::lock_guard lock(mu_);
-  FinishedLocked(Method::kAttend, code);
+  FinishedLocked(outcome.method, code);
   counters_.bytes_in += outcome.bytes_in;
   if (code == kCancelled)
     ++counters_.cancelled[stage];

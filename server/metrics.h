@@ -15,17 +15,18 @@
 
 namespace attendant::server {
 
-enum class Method : int { kAttend, kGetServerInfo, kOther };
-inline constexpr int kNumMethods = 3;
+enum class Method : int { kAttend, kGetServerInfo, kModelInfer, kOther };
+inline constexpr int kNumMethods = 4;
 inline constexpr int kNumGrpcCodes = 17;
 // Of a grpc::StatusCode, "INVALID_ARGUMENT"; UNKNOWN for other numbers.
 const char* GrpcCodeName(int code);
 
-// How an Attend call ended, beside its gRPC code.
+// How a call for attention ended, beside its gRPC code.
 struct AttendOutcome {
-  Stage stage = Stage::kReceive;  // the last one reached
-  int64_t bytes_in = 0;           // of the request message, 0 = never arrived
-  int64_t bytes_out = 0;          // of the reply message
+  Method method = Method::kAttend;  // the door it came by
+  Stage stage = Stage::kReceive;    // the last one reached
+  int64_t bytes_in = 0;             // of the request message, 0 = never arrived
+  int64_t bytes_out = 0;            // of the reply message
   // The rest is read only when the code is OK.
   std::array<int64_t, kNumStages> exposed_ns{};
   std::array<int64_t, kNumStages> busy_ns{};
@@ -58,7 +59,8 @@ class Metrics {
   void Started(Method method);
   // `code` is a grpc::StatusCode. Once for every Started.
   void Finished(Method method, int code);
-  // Counts the end of an Attend call and all that is known of it, at once.
+  // Counts the end of a call for attention and all that is known of it, at
+  // once.
   void Finished(int code, const AttendOutcome& outcome);
 
   int64_t started(Method method) const;

@@ -343,27 +343,35 @@ absl::Status CopyTensorBytes(const grpc::ByteBuffer& message, int64_t offset,
   return absl::OkStatus();
 }
 
+grpc::ByteBuffer AppendTensors(std::string text,
+                               std::shared_ptr<HostBlock> block,
+                               const std::vector<TensorPart>& parts) {
+  std::vector<grpc::Slice> slices;
+  for (const TensorPart& part : parts) {
+    AppendBytesTag(part.field_number, part.bytes, &text);
+    if (part.bytes == 0) continue;
+    slices.emplace_back(text);
+    slices.push_back(OwningSlice(block, part.offset, part.bytes));
+    text.clear();
+  }
+  if (slices.empty() || !text.empty()) slices.emplace_back(text);
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
 grpc::ByteBuffer EncodeAttendResponse(const v1::AttendResponse& header,
                                       std::shared_ptr<HostBlock> block,
                                       int64_t output_bytes, int64_t lse_offset,
                                       int64_t lse_bytes) {
-  std::string text = header.SerializeAsString();
-  std::vector<grpc::Slice> slices;
+  std::vector<TensorPart> parts;
   if (output_bytes > 0) {
-    AppendBytesTag(v1::AttendResponse::kOutputDataFieldNumber, output_bytes,
-                   &text);
-    slices.emplace_back(text);
-    slices.push_back(OwningSlice(block, 0, output_bytes));
-    text.clear();
+    parts.push_back(
+        {v1::AttendResponse::kOutputDataFieldNumber, 0, output_bytes});
   }
   if (lse_bytes > 0) {
-    AppendBytesTag(v1::AttendResponse::kLseDataFieldNumber, lse_bytes, &text);
-    slices.emplace_back(text);
-    slices.push_back(OwningSlice(block, lse_offset, lse_bytes));
-    text.clear();
+    parts.push_back(
+        {v1::AttendResponse::kLseDataFieldNumber, lse_offset, lse_bytes});
   }
-  if (slices.empty()) slices.emplace_back(text);
-  return grpc::ByteBuffer(slices.data(), slices.size());
+  return AppendTensors(header.SerializeAsString(), std::move(block), parts);
 }
 
 }  // namespace attendant::server

@@ -10,6 +10,8 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -56,6 +58,21 @@ absl::Status CheckNoUnknownFields(const google::protobuf::Message& message);
 absl::Status CopyTensorBytes(const grpc::ByteBuffer& message, int64_t offset,
                              int64_t bytes, kernels::DataType from,
                              kernels::DataType to, std::byte* destination);
+
+// A bytes field behind a message's text: [offset, offset + bytes) of a block.
+struct TensorPart {
+  int field_number = 0;
+  int64_t offset = 0;
+  int64_t bytes = 0;
+};
+
+// `text` is the serialised rest of a message; the parts follow as slices that
+// own `block` (no copy), which returns to its pool when gRPC has sent the last
+// byte, on any thread. An empty part is a field of no bytes (and needs no
+// block).
+grpc::ByteBuffer AppendTensors(std::string text,
+                               std::shared_ptr<HostBlock> block,
+                               const std::vector<TensorPart>& parts);
 
 // `header` holds everything but output_data and lse_data, which follow as
 // slices that own `block` (no copy): O at [0, output_bytes), LSE behind it at
