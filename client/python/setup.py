@@ -1,13 +1,30 @@
-"""Makes attendant.v1 from the proto files while the package is built."""
+"""Makes attendant.v1 from the proto files while the package is built.
 
+With ATTENDANT_CLIENT_LIBRARY set, the native library goes into the wheel, which
+is then one for this platform.
+"""
+
+import os
 import pathlib
+import shutil
 
 from grpc_tools import protoc
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROTOS = ("attendant/v1/attention.proto", "attendant/v1/error.proto")
+
+
+LIBRARY = os.environ.get("ATTENDANT_CLIENT_LIBRARY", "")
+
+
+class BinaryDistribution(Distribution):
+    """A wheel with a library inside is for one platform."""
+
+    def has_ext_modules(self):
+        """Says which kind of wheel this is."""
+        return bool(LIBRARY)
 
 
 class BuildWithStubs(build_py):
@@ -33,10 +50,13 @@ class BuildWithStubs(build_py):
         (out / "attendant" / "v1" / "__init__.py").write_text(
             '"""Generated from proto/attendant/v1."""\n'
         )
+        if LIBRARY:
+            shutil.copyfile(LIBRARY, out / "attendant" / "libattendant_client.so.0")
 
 
 setup(
     options={"build": {"build_base": str(ROOT / "build" / "client-python")}},
     version=(ROOT / "VERSION").read_text().strip(),
+    distclass=BinaryDistribution,
     cmdclass={"build_py": BuildWithStubs},
 )

@@ -8,10 +8,10 @@ with attendant.Client("localhost:50051") as client:
 """
 
 from attendant.aio import AsyncClient
-from attendant.client import Client
-from attendant.errors import AttendantError
+from attendant.client import AttendFuture, Client
+from attendant.errors import AttendantError, StatusCode
 from attendant.merge import apply_sinks, merge_partials
-from attendant.request import AttendOptions
+from attendant.options import AttendOptions
 from attendant.results import (
     AttendResult,
     Capability,
@@ -24,6 +24,7 @@ from attendant.retry import RetryPolicy
 
 __all__ = [
     "AsyncClient",
+    "AttendFuture",
     "AttendOptions",
     "AttendResult",
     "AttendantError",
@@ -34,6 +35,7 @@ __all__ = [
     "ServedBy",
     "ServerInfo",
     "StageTimes",
+    "StatusCode",
     "apply_sinks",
     "merge_partials",
 ]

@@ -3,53 +3,93 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
+from concurrent import futures
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import grpc
-import grpc.aio
-
-from attendant.connection import (
-    ATTEND,
-    GET_SERVER_INFO,
-    Connection,
-    as_is,
-    check_timeout,
-    pushback_of,
-    trailers_of,
-)
-from attendant.errors import error_of
-from attendant.reply import decode_response, decode_server_info
-from attendant.request import AttendOptions, encode_request
+from attendant.connection import Connection, check_timeout
+from attendant.core import native_library
+from attendant.native_core import NativeCore
 from attendant.results import AttendResult, ServerInfo
 from attendant.retry import RetryPolicy
-from attendant.tensor import Array
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from attendant.grpcio_core import AsyncCore
+    from attendant.options import AttendOptions
+
+
+class _Threads:
+    """A native core's calls on threads of their own, for an event loop."""
+
+    def __init__(self, core: NativeCore, threads: int) -> None:
+        self._core = core
+        self._threads = futures.ThreadPoolExecutor(threads, "attendant")
+
+    async def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        await asyncio.get_running_loop().run_in_executor(None, self._core.close)
+
+    async def attend(
+        self, q: Any, k: Any, v: Any, options: AttendOptions, deadline: float
+    ) -> AttendResult:
+        cancel = self._core.new_cancel()
+        call = asyncio.get_running_loop().run_in_executor(
+            self._threads, self._core.attend, q, k, v, options, deadline, cancel
+        )
+        try:
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            # The caller's memory is lent until the call has ended.
+            cancel.request()
+            if not call.cancel():
+                await asyncio.wait([call])
+            if call.done() and not call.cancelled():
+                call.exception()
+            raise
+
+    async def get_server_info(self, deadline: float) -> ServerInfo:
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, self._core.get_server_info, deadline
+        )
 
 
 class AsyncClient:
     """As Client, for one event loop."""
 
     def __init__(
-        self, target: str, *, retry: RetryPolicy | None = None, **options: Any
+        self,
+        target: str,
+        *,
+        core: str = "auto",
+        door: str = "unary",
+        connections: int = 1,
+        threads: int = 64,
+        retry: RetryPolicy | None = None,
+        **options: Any,
     ) -> None:
         connection = Connection(target, **options)
-        self._retry = retry or RetryPolicy()
-        self._metadata = connection.metadata()
-        arguments = connection.channel_options()
-        self._channel = (
-            grpc.aio.secure_channel(target, connection.credentials(), arguments)
-            if connection.tls
-            else grpc.aio.insecure_channel(target, arguments)
-        )
+        retry = retry or RetryPolicy()
+        library = native_library(core, door, connections)
+        self._core: _Threads | AsyncCore
+        if library is not None:
+            native = NativeCore(library, connection, retry, door, connections)
+            self._core = _Threads(native, threads)
+        else:
+            from attendant.grpcio_core import AsyncCore
+
+            self._core = AsyncCore(connection, retry)
+
+    @property
+    def core(self) -> str:
+        """What serves: "native" or "grpcio"."""
+        return "native" if isinstance(self._core, _Threads) else "grpcio"
 
     async def close(self) -> None:
-        """Ends the connection; calls under way are cancelled."""
-        await self._channel.close(None)
+        """Ends the connections; calls under way are cancelled."""
+        await self._core.close()
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -64,52 +104,18 @@ class AsyncClient:
 
     async def attend(
         self,
-        q: Array | None = None,
-        k: Array | None = None,
-        v: Array | None = None,
+        q: Any = None,
+        k: Any = None,
+        v: Any = None,
         *,
         timeout: float,
         **options: Unpack[AttendOptions],
     ) -> AttendResult:
         """As Client.attend; cancelling the task cancels the call."""
         deadline = time.monotonic() + check_timeout(timeout)
-        request = encode_request(q, k, v, options)
-        reply, attempts = await self._call(ATTEND, request, deadline)
-        return decode_response(reply, attempts)
+        return await self._core.attend(q, k, v, options, deadline)
 
     async def get_server_info(self, *, timeout: float) -> ServerInfo:
         """As Client.get_server_info."""
         deadline = time.monotonic() + check_timeout(timeout)
-        reply, _ = await self._call(GET_SERVER_INFO, b"", deadline)
-        return decode_server_info(reply)
-
-    async def _call(
-        self, method: str, request: bytes, deadline: float
-    ) -> tuple[bytes, int]:
-        call = self._channel.unary_unary(
-            method, request_serializer=as_is, response_deserializer=as_is
-        )
-        attempts = 0
-        while True:
-            attempts += 1
-            try:
-                reply = await call(
-                    request,
-                    timeout=max(deadline - time.monotonic(), 0),
-                    metadata=self._metadata,
-                )
-                return bytes(reply), attempts
-            except grpc.aio.AioRpcError as error:
-                code, message = error.code(), error.details() or ""
-                trailers = trailers_of(error.trailing_metadata())
-                delay = self._retry.delay(
-                    code,
-                    message,
-                    pushback_of(trailers),
-                    attempts,
-                    random.random(),
-                    deadline - time.monotonic(),
-                )
-                if delay is None:
-                    raise error_of(code, message, trailers) from error
-            await asyncio.sleep(delay)
+        return await self._core.get_server_info(deadline)

@@ -2,56 +2,81 @@
 
 from __future__ import annotations
 
-import random
 import time
+from concurrent import futures
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import grpc
-
-from attendant.connection import (
-    ATTEND,
-    GET_SERVER_INFO,
-    Connection,
-    as_is,
-    check_timeout,
-    pushback_of,
-    trailers_of,
-)
-from attendant.errors import error_of
-from attendant.reply import decode_response, decode_server_info
-from attendant.request import AttendOptions, encode_request
+from attendant.connection import Connection, check_timeout
+from attendant.core import native_library
+from attendant.native_core import Cancel, NativeCore
 from attendant.results import AttendResult, ServerInfo
 from attendant.retry import RetryPolicy
-from attendant.tensor import Array
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from attendant.grpcio_core import BlockingCore
+    from attendant.options import AttendOptions
+
+
+class AttendFuture(futures.Future[AttendResult]):
+    """The future of Client.submit."""
+
+    _cancel: Cancel | None = None
+
+    def abort(self) -> None:
+        """Ends the call, also one that runs: result() then raises CANCELLED.
+
+        grpcio's calls end early only before they began.
+        """
+        if not self.cancel() and self._cancel is not None:
+            self._cancel.request()
 
 
 class Client:
     """Thread-safe. Connects at the first call and reconnects by itself.
 
-    target is "host:port", "unix:/path" or another of gRPC's forms; options are
-    those of attendant.connection.Connection.
+    target is "host:port", "unix:/path" or another of gRPC's forms. core is
+    "native" (libattendant_client.so), "grpcio", or "auto": the first that is
+    there. door names how tensors travel: "unary". One connection carries about
+    2 GB/s. Other options are those of attendant.connection.Connection.
     """
 
     def __init__(
-        self, target: str, *, retry: RetryPolicy | None = None, **options: Any
+        self,
+        target: str,
+        *,
+        core: str = "auto",
+        door: str = "unary",
+        connections: int = 1,
+        threads: int = 64,
+        retry: RetryPolicy | None = None,
+        **options: Any,
     ) -> None:
         connection = Connection(target, **options)
-        self._retry = retry or RetryPolicy()
-        self._metadata = connection.metadata()
-        arguments = connection.channel_options()
-        self._channel = (
-            grpc.secure_channel(target, connection.credentials(), arguments)
-            if connection.tls
-            else grpc.insecure_channel(target, arguments)
-        )
+        retry = retry or RetryPolicy()
+        library = native_library(core, door, connections)
+        self._native: NativeCore | None = None
+        self._core: NativeCore | BlockingCore
+        if library is not None:
+            self._native = NativeCore(library, connection, retry, door, connections)
+            self._core = self._native
+        else:
+            from attendant.grpcio_core import BlockingCore
+
+            self._core = BlockingCore(connection, retry)
+        self._threads = futures.ThreadPoolExecutor(threads, "attendant")
+
+    @property
+    def core(self) -> str:
+        """What serves: "native" or "grpcio"."""
+        return "grpcio" if self._native is None else "native"
 
     def close(self) -> None:
-        """Ends the connection; calls under way are cancelled."""
-        self._channel.close()
+        """Ends the connections; calls under way are cancelled."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._core.close()
 
     def __enter__(self) -> Client:
         return self
@@ -66,9 +91,9 @@ class Client:
 
     def attend(
         self,
-        q: Array | None = None,
-        k: Array | None = None,
-        v: Array | None = None,
+        q: Any = None,
+        k: Any = None,
+        v: Any = None,
         *,
         timeout: float,
         **options: Unpack[AttendOptions],
@@ -79,40 +104,41 @@ class Client:
         AttendantError.
         """
         deadline = time.monotonic() + check_timeout(timeout)
-        request = encode_request(q, k, v, options)
-        reply, attempts = self._call(ATTEND, request, deadline)
-        return decode_response(reply, attempts)
+        return self._core.attend(q, k, v, options, deadline)
+
+    def submit(
+        self,
+        q: Any = None,
+        k: Any = None,
+        v: Any = None,
+        *,
+        timeout: float,
+        **options: Unpack[AttendOptions],
+    ) -> AttendFuture:
+        """As attend, on a thread of the client's; timeout counts from here."""
+        deadline = time.monotonic() + check_timeout(timeout)
+        future = AttendFuture()
+        if self._native is not None:
+            future._cancel = self._native.new_cancel()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                if self._native is None:
+                    result = self._core.attend(q, k, v, options, deadline)
+                else:
+                    result = self._native.attend(
+                        q, k, v, options, deadline, future._cancel
+                    )
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        self._threads.submit(run)
+        return future
 
     def get_server_info(self, *, timeout: float) -> ServerInfo:
         """What the server is, can do and allows. Raises AttendantError."""
-        deadline = time.monotonic() + check_timeout(timeout)
-        return decode_server_info(self._call(GET_SERVER_INFO, b"", deadline)[0])
-
-    def _call(self, method: str, request: bytes, deadline: float) -> tuple[bytes, int]:
-        call = self._channel.unary_unary(
-            method, request_serializer=as_is, response_deserializer=as_is
-        )
-        attempts = 0
-        while True:
-            attempts += 1
-            try:
-                reply = call(
-                    request,
-                    timeout=max(deadline - time.monotonic(), 0),
-                    metadata=self._metadata,
-                )
-                return bytes(reply), attempts
-            except grpc.RpcError as error:
-                code, message = error.code(), error.details() or ""
-                trailers = trailers_of(error.trailing_metadata())
-                delay = self._retry.delay(
-                    code,
-                    message,
-                    pushback_of(trailers),
-                    attempts,
-                    random.random(),
-                    deadline - time.monotonic(),
-                )
-                if delay is None:
-                    raise error_of(code, message, trailers) from error
-            time.sleep(delay)
+        return self._core.get_server_info(time.monotonic() + check_timeout(timeout))

@@ -1,17 +1,10 @@
-"""How a server is reached: what both clients share."""
+"""How a server is reached: what every client shares."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import Any
-
-import grpc
 
 from attendant.errors import invalid_field
-
-ATTEND = "/attendant.v1.AttentionService/Attend"
-GET_SERVER_INFO = "/attendant.v1.AttentionService/GetServerInfo"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,33 +37,6 @@ class Connection:
                 "token", "given without TLS", "sent over TLS or a unix socket"
             )
 
-    def credentials(self) -> grpc.ChannelCredentials:
-        """Of a TLS channel."""
-        return grpc.ssl_channel_credentials(
-            self.root_certificates, self.client_key, self.client_certificate
-        )
-
-    def channel_options(self) -> list[tuple[str, Any]]:
-        """Messages of any size; retries are this package's own."""
-        options: list[tuple[str, Any]] = [
-            ("grpc.max_receive_message_length", -1),
-            ("grpc.max_send_message_length", -1),
-            ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.enable_retries", 0),
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 2000),
-            # With any keepalive, gRPC sets TCP_USER_TIMEOUT to its time-out; pings
-            # this rare are within what every server tolerates.
-            ("grpc.keepalive_time_ms", 3_600_000),
-            ("grpc.keepalive_timeout_ms", int(self.stall_timeout * 1000)),
-            ("grpc.http2.lookahead_bytes", 8 << 20),
-            ("grpc.http2.max_frame_size", 4 << 20),
-        ]
-        if self.server_name:
-            options.append(("grpc.ssl_target_name_override", self.server_name))
-        return options
-
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Sent with every call."""
         return (("authorization", f"Bearer {self.token}"),) if self.token else ()
@@ -81,21 +47,3 @@ def check_timeout(timeout: float) -> float:
     if not timeout > 0:
         raise invalid_field("timeout", timeout, "> 0 seconds")
     return timeout
-
-
-def as_is(message: bytes) -> bytes:
-    """Messages are bytes on both sides: this package's own codec made them."""
-    return message
-
-
-def trailers_of(metadata: Any) -> list[tuple[str, str | bytes]]:
-    """A failed call's trailers, from either kind of channel."""
-    return [(key, value) for key, value in metadata or ()]
-
-
-def pushback_of(trailers: Iterable[tuple[str, str | bytes]]) -> str | None:
-    """The trailer grpc-retry-pushback-ms, if the server gave one."""
-    for key, value in trailers:
-        if key == "grpc-retry-pushback-ms":
-            return value if isinstance(value, str) else value.decode("ascii", "replace")
-    return None

@@ -1,12 +1,30 @@
-"""The one exception of this package."""
+"""The one exception of this package, and its codes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import enum
 
-import grpc
 
-from attendant.v1 import error_pb2
+class StatusCode(enum.Enum):
+    """gRPC's codes, by gRPC's names; the values are the numbers on the wire."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
 
 
 class AttendantError(Exception):
@@ -19,7 +37,7 @@ class AttendantError(Exception):
 
     def __init__(
         self,
-        code: grpc.StatusCode,
+        code: StatusCode,
         message: str,
         field: str = "",
         value: str = "",
@@ -40,30 +58,9 @@ class AttendantError(Exception):
 def invalid_field(field: str, value: object, bound: str) -> AttendantError:
     """INVALID_ARGUMENT "<field> is <value>, must be <bound>"."""
     return AttendantError(
-        grpc.StatusCode.INVALID_ARGUMENT,
+        StatusCode.INVALID_ARGUMENT,
         f"{field} is {value}, must be {bound}",
         field,
         str(value),
         bound,
     )
-
-
-def error_of(
-    code: grpc.StatusCode, message: str, trailers: Iterable[tuple[str, str | bytes]]
-) -> AttendantError:
-    """The server's error, with its detail if the trailers carry one."""
-    for key, value in trailers:
-        if key != "grpc-status-details-bin" or not isinstance(value, bytes):
-            continue
-        status = error_pb2.RpcStatus()
-        try:
-            status.ParseFromString(value)
-            for packed in status.details:
-                detail = error_pb2.ErrorDetail()
-                if packed.Unpack(detail):
-                    return AttendantError(
-                        code, message, detail.field, detail.value, detail.bound
-                    )
-        except ValueError:  # protobuf's DecodeError: an error without a detail
-            break
-    return AttendantError(code, message)

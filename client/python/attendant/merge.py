@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from attendant.errors import invalid_field
-from attendant.tensor import LAYOUTS, Array
+from attendant.options import LAYOUTS, Array
 
 
 def _rows_of(lse: Array, layout: str) -> Array:

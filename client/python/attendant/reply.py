@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import grpc
 from google.protobuf.message import DecodeError
 
-from attendant.errors import AttendantError
+from attendant.errors import AttendantError, StatusCode
+from attendant.options import DTYPE_NAMES
 from attendant.results import (
     AttendResult,
     Capability,
@@ -14,7 +14,7 @@ from attendant.results import (
     ServerInfo,
     StageTimes,
 )
-from attendant.tensor import DTYPE_NAMES, decode
+from attendant.tensor import decode
 from attendant.v1 import attention_pb2 as pb
 
 _BACKENDS = {pb.BACKEND_CPU: "cpu", pb.BACKEND_CUDA: "cuda"}
@@ -77,7 +77,7 @@ def _times(times: pb.StageTimes) -> StageTimes:
 
 def _broken(why: object) -> AttendantError:
     return AttendantError(
-        grpc.StatusCode.INTERNAL, f"the server's reply breaks the contract: {why}"
+        StatusCode.INTERNAL, f"the server's reply breaks the contract: {why}"
     )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-
-from attendant.tensor import Array
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +34,10 @@ class StageTimes:
 class AttendResult:
     """One answer."""
 
-    out: Array  # q's layout and lengths, v's head_dim
-    lse: Array | None  # float32 [batch, heads, seqlen_q], [heads, total_q] for thd
+    # Arrays of the library that q came from, or options["out"], options["lse"].
+    out: Any  # q's layout and lengths, v's head_dim
+    # float32 [batch, heads, seqlen_q], [heads, total_q] for thd; None = not asked.
+    lse: Any
     request_id: str
     served_by: ServedBy
     stages: StageTimes  # exposed intervals: they add up to total_ns
@@ -47,6 +48,7 @@ class AttendResult:
     input_bytes: int
     output_bytes: int
     attempts: int  # calls that the answer took, 1 = no retry
+    door: str = "unary"  # what carried the tensors
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import grpc
+from attendant.errors import StatusCode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class RetryPolicy:
 
     def delay(
         self,
-        code: grpc.StatusCode,
+        code: StatusCode,
         message: str,
         pushback: str | None,
         attempts_made: int,
@@ -50,9 +50,9 @@ class RetryPolicy:
         return delay if delay < remaining else None
 
 
-def _may_succeed_later(code: grpc.StatusCode, message: str) -> bool:
-    if code == grpc.StatusCode.UNAVAILABLE:
+def _may_succeed_later(code: StatusCode, message: str) -> bool:
+    if code == StatusCode.UNAVAILABLE:
         return True
     # gRPC itself says this of a message over a size limit, which never fits.
     too_large = "larger than max" in message
-    return code == grpc.StatusCode.RESOURCE_EXHAUSTED and not too_large
+    return code == StatusCode.RESOURCE_EXHAUSTED and not too_large

@@ -1,4 +1,4 @@
-"""numpy arrays on the wire, and back."""
+"""numpy arrays on the wire, and back: the grpcio path."""
 
 from __future__ import annotations
 
@@ -7,42 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from attendant.errors import invalid_field
+from attendant.options import Array
 from attendant.v1 import attention_pb2 as pb
+from attendant.views import BFLOAT16
 
-Array = npt.NDArray[Any]
-
-try:
-    import ml_dtypes
-
-    BFLOAT16: np.dtype[Any] | None = np.dtype(ml_dtypes.bfloat16)
-except ImportError:  # bf16 then travels as uint16, with dtype="bf16"
-    BFLOAT16 = None
-
-DTYPES = {
-    "fp32": pb.DATA_TYPE_FP32,
-    "fp16": pb.DATA_TYPE_FP16,
-    "bf16": pb.DATA_TYPE_BF16,
-}
-DTYPE_NAMES = {number: name for name, number in DTYPES.items()}
-DTYPE_NAMES[pb.DATA_TYPE_BOOL] = "bool"
-DTYPE_NAMES[pb.DATA_TYPE_BOOL_BITS] = "bool_bits"
-LAYOUTS = {
-    "bshd": pb.LAYOUT_BSHD,
-    "bhsd": pb.LAYOUT_BHSD,
-    "thd": pb.LAYOUT_THD,
-}
-
-
-def dtype_number(field: str, name: str | None) -> pb.DataType:
-    """fp32, fp16 or bf16 as the wire's number; None = unset."""
-    if name is None:
-        return pb.DATA_TYPE_UNSPECIFIED
-    if name not in DTYPES:
-        raise invalid_field(field, name, "one of " + ", ".join(DTYPES))
-    return DTYPES[name]
+__all__ = ["Array", "BFLOAT16", "decode", "encode", "encode_mask_bits"]
 
 
 def _wire_type(field: str, array: Array, integers_hold: str | None) -> pb.DataType:
@@ -64,7 +35,7 @@ def _wire_type(field: str, array: Array, integers_hold: str | None) -> pb.DataTy
 def encode(
     field: str,
     array: Array,
-    layout: pb.Layout,
+    layout: int,
     integers_hold: str | None,
 ) -> tuple[pb.TensorSpec, memoryview]:
     """The spec and the bytes of an array.
@@ -72,10 +43,11 @@ def encode(
     Arrays that are not C-contiguous are copied into one that is; dimensions
     that repeat (stride 0, as broadcast_to makes them) are sent once.
     """
+    number: Any = layout  # protobuf's stubs want their own enum
     spec = pb.TensorSpec(
         dtype=_wire_type(field, array, integers_hold),
         shape=array.shape,
-        layout=layout,
+        layout=number,
     )
     repeats = [
         stride == 0 and size > 1

@@ -55,3 +55,13 @@ def fake():
     yield start
     for server in servers:
         server.stop()
+
+
+@pytest.fixture(params=["native", "grpcio"])
+def core(request):
+    """Both ways to the server; the native one where its library was built."""
+    if request.param == "native":
+        library = os.environ.get("ATTENDANT_CLIENT_LIBRARY", "")
+        if not os.path.exists(library):
+            pytest.skip(f"no library at ATTENDANT_CLIENT_LIBRARY={library!r}")
+    return request.param

@@ -16,10 +16,10 @@ TIMEOUT = 60
 NOTHING = -np.inf
 
 
-@pytest.fixture(scope="module")
-def client(target):
-    """One client for the module."""
-    with attendant.Client(target) as connected:
+@pytest.fixture
+def client(target, core):
+    """A client on either core."""
+    with attendant.Client(target, core=core) as connected:
         yield connected
 
 
@@ -161,9 +161,9 @@ def test_refused_requests_name_field_value_and_bound(client):
     assert count_probe(client, 1, 3)[0] == [2]
 
 
-def test_many_tasks_at_once(target):
+def test_many_tasks_at_once(target, core):
     async def run():
-        async with attendant.AsyncClient(target) as client:
+        async with attendant.AsyncClient(target, core=core) as client:
 
             async def ask(keys):
                 q = np.zeros((1, 1, 1, 8), np.float32)

@@ -40,10 +40,24 @@ class Asyncio:
         return asyncio.run(run())
 
 
-@pytest.fixture(params=[Blocking, Asyncio])
-def attend(request):
-    """The same tests for both clients."""
-    return request.param.attend
+class Future:
+    """The future of the blocking client."""
+
+    @staticmethod
+    def attend(target, timeout=30, q=Q, client_options=None, **options):
+        with attendant.Client(target, **(client_options or {})) as client:
+            return client.submit(q, q, q, timeout=timeout, **options).result()
+
+
+@pytest.fixture(params=[Blocking, Asyncio, Future])
+def attend(request, core):
+    """The same tests for every client, on both cores."""
+
+    def call(target, client_options=None, **options):
+        client_options = {"core": core} | (client_options or {})
+        return request.param.attend(target, client_options=client_options, **options)
+
+    return call
 
 
 def test_gets_an_answer(attend, fake):
@@ -68,7 +82,7 @@ def test_decodes_the_servers_detail(attend, fake):
     with pytest.raises(attendant.AttendantError) as caught:
         attend(server.target)
     error = caught.value
-    assert error.code == grpc.StatusCode.INVALID_ARGUMENT
+    assert error.code is attendant.StatusCode.INVALID_ARGUMENT
     assert (error.field, error.value, error.bound) == ("q.shape[3]", "257", "1..256")
     assert error.message == "too large"
     assert server.calls == 1
@@ -120,9 +134,9 @@ def test_requires_a_deadline_and_keeps_it(attend, fake):
         attendant.Client(server.target).attend(Q, Q, Q)
 
 
-def test_reconnects_to_a_restarted_server(fake):
+def test_reconnects_to_a_restarted_server(fake, core):
     server = fake(echo_q)
-    with attendant.Client(server.target) as client:
+    with attendant.Client(server.target, core=core) as client:
         client.attend(Q, Q, Q, timeout=30)
         server.stop()
         fake(echo_q, server.port)

@@ -1,12 +1,11 @@
 """The retry policy, without a clock."""
 
-import grpc
 import pytest
 
-from attendant import RetryPolicy
+from attendant import RetryPolicy, StatusCode
 
-UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
-EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
+UNAVAILABLE = StatusCode.UNAVAILABLE
+EXHAUSTED = StatusCode.RESOURCE_EXHAUSTED
 
 
 def delay(code=UNAVAILABLE, message="x", pushback=None, made=1, chance=0.5, left=3600):
@@ -27,7 +26,7 @@ def test_stops_after_the_last_attempt():
     assert delay(made=5) is None
 
 
-@pytest.mark.parametrize("code", list(grpc.StatusCode))
+@pytest.mark.parametrize("code", list(StatusCode))
 def test_repeats_only_what_may_succeed_later(code):
     assert (delay(code) is not None) == (code in (UNAVAILABLE, EXHAUSTED))
 

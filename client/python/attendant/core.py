@@ -1,0 +1,46 @@
+"""Which core serves: the native library, or grpcio."""
+
+from __future__ import annotations
+
+import warnings
+
+from attendant.errors import invalid_field
+from attendant.native_library import Library, load
+
+CORES = ("auto", "native", "grpcio")
+_told = False
+
+
+def native_library(core: str, door: str, connections: int) -> Library | None:
+    """The library for `core`, None = grpcio.
+
+    "auto" without the library is grpcio, which says so once a process;
+    "native" without it is an error. grpcio has the door "unary" alone, on one
+    connection.
+    """
+    if core not in CORES:
+        raise invalid_field("core", core, "one of " + ", ".join(CORES))
+    library, reason = (None, "") if core == "grpcio" else load()
+    if library is not None:
+        return library
+    if core == "native":
+        raise invalid_field("core", "native", f"one that loads: {reason}")
+    if door != "unary":
+        raise invalid_field("door", door, "unary without the native library")
+    if connections != 1:
+        raise invalid_field("connections", connections, "1 without the native library")
+    if core == "auto":
+        _tell_once(reason)
+    return None
+
+
+def _tell_once(reason: str) -> None:
+    global _told
+    if not _told:
+        _told = True
+        warnings.warn(
+            "libattendant_client.so was not found, grpcio serves instead, slower: "
+            f"{reason}",
+            RuntimeWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,205 @@
+"""What a caller asks -> the C interface's struct."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from attendant import native_types as types
+from attendant.errors import invalid_field
+from attendant.options import (
+    ALIGNMENTS,
+    DTYPE_BOOL,
+    DTYPE_BOOL_BITS,
+    DTYPES,
+    LAYOUTS,
+    LISTS,
+    Array,
+    AttendOptions,
+    check_names,
+    choose,
+    dtype_number,
+)
+from attendant.views import View, as_numpy, empty_like, view_of, writable_view
+
+_PRESENT = {
+    "softmax_scale": types.HAS_SOFTMAX_SCALE,
+    "softcap": types.HAS_SOFTCAP,
+    "window_left": types.HAS_WINDOW_LEFT,
+    "window_right": types.HAS_WINDOW_RIGHT,
+}
+_SCALARS = ("num_q_heads", "num_kv_heads", "causal", "return_lse", "priority")
+_TEXTS = ("request_id", "ordering_key")
+_FIELDS: dict[str, Any] = {entry[0]: entry[1] for entry in types.Args._fields_}
+_ARRAYS = [ctypes.c_int64 * rank for rank in range(9)]
+
+
+def _numbers(field: str, values: tuple[int, ...]) -> Any:
+    if len(values) >= len(_ARRAYS):
+        raise invalid_field(f"{field}.shape", values, "at most 8 dimensions")
+    return _ARRAYS[len(values)](*values)
+
+
+class Call:
+    """The struct of one call, and everything that must live as long."""
+
+    def __init__(self, q: Any, k: Any, v: Any, options: AttendOptions) -> None:
+        check_names(options)
+        self.args = types.Args()
+        self.args.struct_size = ctypes.sizeof(types.Args)
+        self._keep: list[object] = []
+        layout = options.get("layout", "bshd")
+        self.args.layout = choose("layout", LAYOUTS, layout)
+        self._dtype = options.get("dtype")
+        views = {
+            name: self._add(name, tensor)
+            for name, tensor in (("q", q), ("k", k), ("v", v))
+            if tensor is not None
+        }
+        if options.get("qkv") is not None:
+            views["qkv"] = self._add("qkv", options["qkv"])
+        if options.get("mask") is not None:
+            self._add_mask(options["mask"], options.get("mask_bits", False))
+        self._set_options(options)
+        self.model = options.get("qkv") if q is None else q
+        self.out: Any = options.get("out")
+        self.lse: Any = options.get("lse")
+        self._lend_answer(views, layout, options)
+
+    def _add(self, name: str, tensor: Any) -> View:
+        view = view_of(name, tensor, self._dtype)
+        self._place(name, view)
+        return view
+
+    def _place(self, name: str, view: View) -> None:
+        slot = getattr(self.args, name)
+        shape = _numbers(name, view.shape)
+        slot.data = view.pointer
+        slot.shape = shape
+        if view.strides is not None:
+            slot.strides = _numbers(name, view.strides)
+        slot.rank = len(view.shape)
+        slot.dtype = view.dtype
+        slot.device_type = view.device_type
+        slot.device_index = view.device_index
+        self._keep.append(view.keep)
+
+    def _add_mask(self, mask: Any, bits: bool) -> None:
+        view = view_of("mask", mask, self._dtype)
+        if bits:
+            if view.dtype != DTYPE_BOOL:
+                raise invalid_field("mask_bits", True, "False with a mask of floats")
+            packed = np.packbits(as_numpy("mask", mask), axis=-1, bitorder="little")
+            shape = view.shape
+            view = view_of("mask", packed.view(np.bool_))
+            view.shape = shape
+            view.dtype = DTYPE_BOOL_BITS
+        self._place("mask", view)
+
+    def _set_options(self, options: AttendOptions) -> None:
+        args = self.args
+        given: dict[str, Any] = dict(options)
+        for name in _SCALARS:
+            if given.get(name) is not None:
+                self._set(name, int(given[name]))
+        for name, bit in _PRESENT.items():
+            if given.get(name) is not None:
+                self._set(name, given[name])
+                args.present |= bit
+        if given.get("dropout_p") is not None:
+            self._set("dropout_p", given["dropout_p"])
+        for name in _TEXTS:
+            if given.get(name) is not None:
+                setattr(args, name, given[name].encode())
+        for name in LISTS:
+            if given.get(name) is not None:
+                self._add_list(name, given[name])
+        if given.get("alignment") is not None:
+            args.alignment = choose("alignment", ALIGNMENTS, given["alignment"])
+        for name in ("compute_dtype", "output_dtype"):
+            if given.get(name) is not None:
+                setattr(args, name, dtype_number(name, given[name]))
+
+    def _set(self, name: str, value: Any) -> None:
+        """ctypes would cut an integer that is too large without a word."""
+        kind = _FIELDS[name]
+        bits = 8 * ctypes.sizeof(kind)
+        if kind is not ctypes.c_float and not -(1 << bits - 1) <= value < 1 << bits - 1:
+            raise invalid_field(name, value, f"a number of {bits} bits")
+        try:
+            setattr(self.args, name, value)
+        except (TypeError, ValueError) as error:
+            raise invalid_field(name, value, str(error)) from error
+
+    def _add_list(self, name: str, values: Any) -> None:
+        array: Array = np.asarray(values).reshape(-1)
+        wanted = np.dtype(LISTS[name])
+        if array.dtype != wanted:
+            array = _converted(name, array, wanted)
+        array = np.ascontiguousarray(array)
+        setattr(self.args, name, array.__array_interface__["data"][0])
+        setattr(self.args, f"num_{name}", array.size)
+        self._keep.append(array)
+
+    def _lend_answer(
+        self, views: dict[str, View], layout: str, options: AttendOptions
+    ) -> None:
+        """Memory for the answer, where what was asked says how much."""
+        shapes = _answer_shapes(views, layout, self.args.num_q_heads)
+        if shapes is not None and self.out is None:
+            first = views["qkv"] if "qkv" in views else views["q"]
+            dtype = self.args.output_dtype or first.dtype
+            if dtype in DTYPES.values():
+                self.out = empty_like(self.model, dtype, shapes[0])
+        if shapes is not None and self.args.return_lse and self.lse is None:
+            self.lse = empty_like(self.model, DTYPES["fp32"], shapes[1])
+        for name in ("out", "lse"):
+            tensor = getattr(self, name)
+            if tensor is None or (name == "lse" and not self.args.return_lse):
+                continue
+            view = writable_view(name, tensor)
+            if shapes is not None and view.shape != shapes[name == "lse"]:
+                raise invalid_field(
+                    f"{name}.shape", view.shape, str(shapes[name == "lse"])
+                )
+            buffer = getattr(self.args, name)
+            buffer.data = view.pointer
+            buffer.num_bytes = view.num_bytes
+            self._keep.append(view.keep)
+
+
+def _converted(name: str, array: Array, wanted: np.dtype[Any]) -> Array:
+    converted = array.astype(wanted)
+    exact = array.size == 0 or wanted.kind == "f" or np.array_equal(converted, array)
+    if not exact:
+        raise invalid_field(name, array.tolist(), f"values of {wanted}")
+    return converted
+
+
+def _answer_shapes(
+    views: dict[str, View], layout: str, num_q_heads: int
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Shapes of O and LSE; None for requests that no server answers."""
+    rank = 3 if layout == "thd" else 4
+    if "qkv" in views:
+        shape = views["qkv"].shape
+        if len(shape) == rank + 1:
+            shape = (*shape[: rank - 2], *shape[rank - 1 :])
+        elif len(shape) == rank:
+            shape = (*shape[: rank - 2], num_q_heads, shape[-1])
+    elif "q" in views and "v" in views:
+        shape, v = views["q"].shape, views["v"].shape
+        if len(v) != rank:
+            return None
+        shape = (*shape[:-1], v[-1])
+    else:
+        return None
+    if len(shape) != rank:
+        return None
+    if layout == "thd":
+        return shape, (shape[1], shape[0])
+    if layout == "bhsd":
+        return shape, shape[:-1]
+    return shape, (shape[0], shape[2], shape[1])

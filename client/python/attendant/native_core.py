@@ -1,0 +1,282 @@
+"""The native way: libattendant_client.so, called by ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import byref, c_int64, c_void_p
+from typing import Any
+
+from attendant import native_types as types
+from attendant.connection import Connection
+from attendant.errors import AttendantError, StatusCode
+from attendant.native_args import Call
+from attendant.native_library import Library
+from attendant.options import DTYPE_NAMES, AttendOptions
+from attendant.results import (
+    AttendResult,
+    Capability,
+    Device,
+    ServedBy,
+    ServerInfo,
+    StageTimes,
+)
+from attendant.retry import RetryPolicy
+from attendant.views import copied_from
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+class Cancel:
+    """Ends calls early, from any thread."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self.handle: int = library.cancel_create()
+
+    def __del__(self) -> None:
+        self._library.cancel_free(self.handle)
+
+    def request(self) -> None:
+        """Calls that were given this fail with CANCELLED."""
+        self._library.cancel_request(self.handle)
+
+
+def _milliseconds(seconds: float) -> int:
+    """0 would mean the library's own default."""
+    return max(1, round(seconds * 1000))
+
+
+class NativeCore:
+    """Calls on their caller's thread, without the GIL; thread-safe."""
+
+    def __init__(
+        self,
+        library: Library,
+        connection: Connection,
+        retry: RetryPolicy,
+        door: str,
+        connections: int,
+    ) -> None:
+        self._library = library
+        self._process = os.getpid()
+        options = types.ClientOptions(
+            struct_size=ctypes.sizeof(types.ClientOptions),
+            door=door.encode(),
+            root_certificates=connection.root_certificates,
+            client_certificate=connection.client_certificate,
+            client_key=connection.client_key,
+            server_name=connection.server_name.encode(),
+            token=connection.token.encode(),
+            tls=connection.tls,
+            allow_token_without_tls=connection.allow_token_without_tls,
+            connections=connections,
+            max_attempts=retry.max_attempts,
+            stall_timeout_ms=_milliseconds(connection.stall_timeout),
+            initial_backoff_ms=_milliseconds(retry.initial_backoff),
+            max_backoff_ms=_milliseconds(retry.max_backoff),
+        )
+        handle = c_void_p()
+        self._raise(
+            library.client_create(
+                connection.target.encode(), byref(options), byref(handle)
+            )
+        )
+        self._handle = handle
+        self._end = Cancel(library)
+        self._cancels: set[Cancel] = set()
+        self._changed = threading.Condition()
+        self._active = 0
+        self._closed = False
+
+    def close(self) -> None:
+        """Cancels calls under way, waits for them and ends the connections."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            for cancel in (self._end, *self._cancels):
+                cancel.request()
+            self._changed.wait_for(lambda: self._active == 0)
+        if os.getpid() == self._process:
+            self._library.client_free(self._handle)
+
+    def new_cancel(self) -> Cancel:
+        """For attend."""
+        return Cancel(self._library)
+
+    def attend(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        options: AttendOptions,
+        deadline: float,
+        cancel: Cancel | None = None,
+    ) -> AttendResult:
+        """The answer, by time.monotonic() == deadline."""
+        call = Call(q, k, v, options)
+        result = c_void_p()
+        with self._running(cancel):
+            left = int((deadline - time.monotonic()) * 1e9)
+            error = self._library.attend(
+                self._handle,
+                byref(call.args),
+                max(left, 1),
+                (cancel or self._end).handle,
+                byref(result),
+            )
+        self._raise(error)
+        try:
+            return self._result_of(call, result)
+        finally:
+            self._library.result_free(result)
+
+    def get_server_info(self, deadline: float) -> ServerInfo:
+        """What the server is."""
+        info = c_void_p()
+        with self._running(None):
+            left = int((deadline - time.monotonic()) * 1e9)
+            error = self._library.get_server_info(
+                self._handle, c_int64(max(left, 1)), byref(info)
+            )
+        self._raise(error)
+        try:
+            assert info.value is not None
+            return _server_info(types.ServerInfo.from_address(info.value))
+        finally:
+            self._library.server_info_free(info)
+
+    @contextmanager
+    def _running(self, cancel: Cancel | None) -> Iterator[None]:
+        """close() waits for what runs within."""
+        if os.getpid() != self._process:
+            raise AttendantError(
+                StatusCode.FAILED_PRECONDITION,
+                "this client was made before a fork: make one in each process",
+            )
+        with self._changed:
+            if self._closed:
+                raise AttendantError(StatusCode.CANCELLED, "the client is closed")
+            self._active += 1
+            if cancel is not None:
+                self._cancels.add(cancel)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._active -= 1
+                if cancel is not None:
+                    self._cancels.discard(cancel)
+                if self._closed:
+                    self._changed.notify_all()
+
+    def _raise(self, error: int | None) -> None:
+        if not error:
+            return
+        fields = types.Error.from_address(error)
+        raised = AttendantError(
+            StatusCode(fields.code),
+            _text(fields.message),
+            _text(fields.field),
+            _text(fields.value),
+            _text(fields.bound),
+        )
+        self._library.error_free(error)
+        raise raised
+
+    def _result_of(self, call: Call, result: c_void_p) -> AttendResult:
+        reply = types.Reply.from_address(self._library.result_reply(result))
+        out = call.out
+        if not call.args.out.data:
+            out = _answer(call, reply.out, call.out)
+        lse = None
+        if reply.lse.dtype:
+            lse = call.lse
+            if not call.args.lse.data:
+                lse = _answer(call, reply.lse, call.lse)
+        return AttendResult(
+            out=out,
+            lse=lse,
+            request_id=_text(reply.request_id),
+            served_by=ServedBy(
+                backend=_text(reply.backend),
+                device_index=reply.device_index,
+                device_uuid=_text(reply.device_uuid),
+                kernel=_text(reply.kernel),
+                compute_dtype=DTYPE_NAMES.get(reply.compute_dtype, "?"),
+            ),
+            stages=StageTimes(*reply.exposed),
+            busy=StageTimes(*reply.busy),
+            batch_requests=reply.batch_requests,
+            batch_tokens=reply.batch_tokens,
+            workspace_bytes=reply.workspace_bytes,
+            input_bytes=reply.input_bytes,
+            output_bytes=reply.output_bytes,
+            attempts=reply.attempts,
+            door=_text(reply.door),
+        )
+
+
+def _answer(call: Call, tensor: types.Tensor, given: Any) -> Any:
+    """An answer that lies in the library's memory: what was lent was empty."""
+    if given is not None:
+        return given
+    shape = tuple(tensor.shape[: tensor.rank])
+    return copied_from(call.model, tensor.data, tensor.dtype, shape)
+
+
+def _names(numbers: Any, count: int) -> tuple[str, ...]:
+    return tuple(DTYPE_NAMES.get(numbers[i], "?") for i in range(count))
+
+
+def _device(row: types.Device) -> Device:
+    return Device(
+        index=row.index,
+        uuid=_text(row.uuid),
+        name=_text(row.name),
+        backend=_text(row.backend),
+        memory_bytes=row.memory_bytes,
+        compute_capability=row.compute_capability,
+        num_sms=row.num_sms,
+        instruction_set=_text(row.instruction_set),
+    )
+
+
+def _capability(row: types.Capability) -> Capability:
+    return Capability(
+        kernel=_text(row.kernel),
+        backend=_text(row.backend),
+        op=_text(row.op),
+        min_compute_capability=row.min_compute_capability,
+        max_compute_capability=row.max_compute_capability,
+        input_dtypes=_names(row.input_dtypes, row.num_input_dtypes),
+        output_dtypes=_names(row.output_dtypes, row.num_output_dtypes),
+        max_head_dim=row.max_head_dim,
+        boolean_mask=bool(row.boolean_mask),
+        additive_mask=bool(row.additive_mask),
+        alibi=bool(row.alibi),
+        softcap=bool(row.softcap),
+        sinks=bool(row.sinks),
+        window=bool(row.window),
+    )
+
+
+def _server_info(info: types.ServerInfo) -> ServerInfo:
+    bounds = (info.bounds[i] for i in range(info.num_bounds))
+    return ServerInfo(
+        version=_text(info.version),
+        build=_text(info.build),
+        uptime_ns=info.uptime_ns,
+        devices=tuple(_device(info.devices[i]) for i in range(info.num_devices)),
+        bounds={_text(bound.name): bound.value for bound in bounds},
+        capabilities=tuple(
+            _capability(info.capabilities[i]) for i in range(info.num_capabilities)
+        ),
+    )

@@ -1,0 +1,84 @@
+"""Finds and loads libattendant_client.so."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import pathlib
+from ctypes import POINTER, c_char_p, c_int32, c_int64, c_void_p
+
+from attendant import native_types as types
+
+_NAME = "libattendant_client.so.0"
+_FUNCTIONS: dict[str, tuple[object, list[object]]] = {
+    "abi_version": (c_int32, []),
+    "version": (c_char_p, []),
+    "error_free": (None, [c_void_p]),
+    "client_create": (
+        c_void_p,
+        [c_char_p, POINTER(types.ClientOptions), POINTER(c_void_p)],
+    ),
+    "client_free": (None, [c_void_p]),
+    "cancel_create": (c_void_p, []),
+    "cancel_request": (None, [c_void_p]),
+    "cancel_free": (None, [c_void_p]),
+    "attend": (
+        c_void_p,
+        [c_void_p, POINTER(types.Args), c_int64, c_void_p, POINTER(c_void_p)],
+    ),
+    "result_reply": (c_void_p, [c_void_p]),
+    "result_free": (None, [c_void_p]),
+    "get_server_info": (c_void_p, [c_void_p, c_int64, POINTER(c_void_p)]),
+    "server_info_free": (None, [c_void_p]),
+}
+
+
+class Library:
+    """The functions of the C interface; each releases the GIL while it runs.
+
+    The short ones that neither block nor call back keep it: giving it up costs
+    more than they take.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        released = ctypes.CDLL(path)
+        held = ctypes.PyDLL(path)
+        quick = ("error_free", "result_reply", "cancel_create", "cancel_free")
+        for name, (result, arguments) in _FUNCTIONS.items():
+            loaded = held if name in quick else released
+            function = getattr(loaded, f"attendant_{name}")
+            function.restype = result
+            function.argtypes = arguments
+            setattr(self, name, function)
+        found = self.abi_version()
+        if found != types.ABI_VERSION:
+            raise OSError(f"{path} has ABI {found}, not {types.ABI_VERSION}")
+
+    def __getattr__(self, name: str) -> ctypes._NamedFuncPointer:
+        raise AttributeError(name)  # for type checkers: functions are set above
+
+
+def candidates() -> list[str]:
+    """Where the library is looked for, best first.
+
+    ATTENDANT_CLIENT_LIBRARY alone if it is set; else beside this file, where a
+    wheel has it, and where the system's loader looks.
+    """
+    named = os.environ.get("ATTENDANT_CLIENT_LIBRARY")
+    if named is not None:
+        return [named]
+    return [str(pathlib.Path(__file__).parent / _NAME), _NAME]
+
+
+@functools.lru_cache(maxsize=1)
+def load() -> tuple[Library | None, str]:
+    """The library, or None and why not. Looks once a process."""
+    reasons = []
+    for path in candidates():
+        try:
+            return Library(path), ""
+        except (OSError, AttributeError) as error:
+            reasons.append(str(error))
+    return None, "; ".join(reasons)
