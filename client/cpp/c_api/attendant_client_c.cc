@@ -18,6 +18,7 @@
 #include "client/cpp/c_api/c_result.h"
 #include "client/cpp/c_api/call_threads.h"
 #include "client/cpp/client_error.h"
+#include "client/cpp/door.h"
 
 namespace {
 
@@ -26,6 +27,7 @@ using attendant::client::AttendResult;
 using attendant::client::CallThreads;
 using attendant::client::CClientOptions;
 using attendant::client::Client;
+using attendant::client::Door;
 using attendant::client::InvalidField;
 using attendant::client::MakeError;
 using attendant::client::MakeResult;
@@ -67,20 +69,23 @@ struct attendant_call {
 };
 
 struct attendant_client {
-  attendant_client(Client connected, const CClientOptions& options)
+  attendant_client(Client connected, std::unique_ptr<Door> opened,
+                   int max_async_calls)
       : client(std::move(connected)),
-        door(options.door),
-        threads(options.max_async_calls) {}
+        door(std::move(opened)),
+        device_tensors(door->capabilities().device_tensors),
+        threads(max_async_calls) {}
 
   Outcome Attend(const AttendArgs& args, nanoseconds timeout,
                  std::stop_token token) const {
-    absl::StatusOr<AttendResult> answer = client.Attend(args, timeout, token);
+    absl::StatusOr<AttendResult> answer = door->Attend(args, timeout, token);
     if (!answer.ok()) return {MakeError(answer.status()), nullptr};
-    return {nullptr, MakeResult(*std::move(answer), door)};
+    return {nullptr, MakeResult(*std::move(answer), door->name())};
   }
 
-  const Client client;
-  const std::string door;
+  const Client client;  // for GetServerInfo
+  const std::unique_ptr<Door> door;
+  const bool device_tensors;
   std::stop_source all_stop;
   CallThreads threads;  // last: its calls use what stands above
 };
@@ -130,12 +135,13 @@ attendant_error* attendant_client_create(const char* target,
   absl::StatusOr<CClientOptions> options =
       attendant::client::ToClientOptions(given);
   if (!options.ok()) return MakeError(options.status());
-  if (options->door != "unary") {
-    return MakeError(InvalidField("door", options->door, "one of unary"));
-  }
   absl::StatusOr<Client> connected = Client::Create(target, options->client);
   if (!connected.ok()) return MakeError(connected.status());
-  *client = new attendant_client(*std::move(connected), *options);
+  absl::StatusOr<std::unique_ptr<Door>> door =
+      attendant::client::OpenDoor(options->door, target, options->client);
+  if (!door.ok()) return MakeError(door.status());
+  *client = new attendant_client(*std::move(connected), *std::move(door),
+                                 options->max_async_calls);
   return nullptr;
 }
 
@@ -161,7 +167,7 @@ attendant_error* attendant_attend(attendant_client* client,
   if (result == nullptr) return NullArgument("result");
   *result = nullptr;
   const absl::StatusOr<AttendArgs> args =
-      attendant::client::ToAttendArgs(given);
+      attendant::client::ToAttendArgs(given, client->device_tensors);
   if (!args.ok()) return MakeError(args.status());
   const std::stop_token stop =
       cancel == nullptr ? std::stop_token() : cancel->stop.get_token();
@@ -182,7 +188,8 @@ attendant_error* attendant_attend_start(attendant_client* client,
   if (client == nullptr) return NullArgument("client");
   if (call == nullptr && callback == nullptr) return NullArgument("call");
   if (call != nullptr) *call = nullptr;
-  absl::StatusOr<AttendArgs> args = attendant::client::ToAttendArgs(given);
+  absl::StatusOr<AttendArgs> args =
+      attendant::client::ToAttendArgs(given, client->device_tensors);
   if (!args.ok()) return MakeError(args.status());
   if (timeout_ns <= 0) {
     return MakeError(

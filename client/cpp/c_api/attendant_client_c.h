@@ -69,8 +69,9 @@ typedef struct attendant_client attendant_client;
 
 typedef struct attendant_client_options {
   size_t struct_size;
-  /* How tensors travel: "unary" (NULL is the same). Another name is
-   * INVALID_ARGUMENT for the field "door". */
+  /* How tensors travel, by the names of client/cpp/door.h; NULL = "unary". A
+   * name that is none is INVALID_ARGUMENT, a door that this build has not
+   * UNIMPLEMENTED, both for the field "door". */
   const char* door;
   /* PEM text; NULL or "" = not given. */
   const char* root_certificates;

@@ -38,13 +38,15 @@ absl::Status Copy(const char* field, const From* values, int64_t count,
 }
 
 absl::Status Copy(const char* field, const attendant_tensor& from,
-                  TensorView* to) {
+                  bool device_tensors, TensorView* to) {
   if (from.dtype == 0) return absl::OkStatus();
   if (from.rank < 0 || from.rank > 32) {
     return InvalidField(absl::StrCat(field, ".rank"), absl::StrCat(from.rank),
                         "0..32");
   }
-  if (from.device_type != ATTENDANT_HOST && from.device_type != ATTENDANT_CPU) {
+  const bool on_host =
+      from.device_type == ATTENDANT_HOST || from.device_type == ATTENDANT_CPU;
+  if (!on_host && !(device_tensors && from.device_type == ATTENDANT_CUDA)) {
     return InvalidField(
         absl::StrCat(field, ".device_type"), absl::StrCat(from.device_type),
         "host memory (0 or 1) for a door that carries the tensors' bytes");
@@ -114,18 +116,19 @@ std::string Text(const char* text) { return text == nullptr ? "" : text; }
 
 }  // namespace
 
-absl::StatusOr<AttendArgs> ToAttendArgs(const attendant_attend_args* given) {
+absl::StatusOr<AttendArgs> ToAttendArgs(const attendant_attend_args* given,
+                                        bool device_tensors) {
   if (given == nullptr) return InvalidField("args", "null", "given");
   const absl::StatusOr<attendant_attend_args> from = Sized("args", given);
   if (!from.ok()) return from.status();
   AttendArgs to;
   SetScalars(*from, &to);
   absl::Status status = SetLists(*from, &to);
-  status.Update(Copy("q", from->q, &to.q));
-  status.Update(Copy("k", from->k, &to.k));
-  status.Update(Copy("v", from->v, &to.v));
-  status.Update(Copy("qkv", from->qkv, &to.qkv));
-  status.Update(Copy("mask", from->mask, &to.mask));
+  status.Update(Copy("q", from->q, device_tensors, &to.q));
+  status.Update(Copy("k", from->k, device_tensors, &to.k));
+  status.Update(Copy("v", from->v, device_tensors, &to.v));
+  status.Update(Copy("qkv", from->qkv, device_tensors, &to.qkv));
+  status.Update(Copy("mask", from->mask, device_tensors, &to.mask));
   status.Update(Copy("out", from->out, &to.out));
   status.Update(Copy("lse", from->lse, &to.lse));
   if (!status.ok()) return status;

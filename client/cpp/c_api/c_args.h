@@ -13,8 +13,9 @@ namespace attendant::client {
 
 // Lists are copied; tensors and buffers stay the caller's. INVALID_ARGUMENT for
 // a null pointer with a count, a negative count, or a struct_size that no
-// version has.
-absl::StatusOr<AttendArgs> ToAttendArgs(const attendant_attend_args* given);
+// version has, and for tensors in GPU memory unless `device_tensors`.
+absl::StatusOr<AttendArgs> ToAttendArgs(const attendant_attend_args* given,
+                                        bool device_tensors);
 
 struct CClientOptions {
   ClientOptions client;
