@@ -97,16 +97,16 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
       return;
     }
     if (context_->IsCancelled()) return;  // OnCancel ends the call
-    no_message_alarm_.Set(
-        system_clock::now() + kCancelGrace,
-        [weak = weak_from_this()](bool fired) {
-          const auto call = fired ? weak.lock() : nullptr;
-          if (call != nullptr) {
-            call->FinishWithError(
-                absl::InvalidArgumentError("the method takes one message"),
-                Stage::kReceive);
-          }
-        });
+    no_message_alarm_.Set(system_clock::now() + kCancelGrace,
+                          [weak = weak_from_this()](bool fired) {
+                            const auto call = fired ? weak.lock() : nullptr;
+                            if (call != nullptr) {
+                              call->FinishWithError(
+                                  absl::InvalidArgumentError(
+                                      "the method takes one request message"),
+                                  Stage::kReceive);
+                            }
+                          });
   }
 
   void OnCancel() override {
