@@ -32,6 +32,7 @@ constexpr FlagSpec kFlags[] = {
     {"requests", "N", "calls of a case [no end but --seconds]"},
     {"seconds", "X", "time of a case [5; with --requests: no end]"},
     {"warmup", "N", "calls of each caller before, not counted [2]"},
+    {"mix", "", "every call takes one of the shapes at random"},
     {"layout", "bshd|bhsd|thd", "order of dimensions [bshd]"},
     {"dtype", "fp32|fp16|bf16", "of the tensors [fp16]"},
     {"causal", "", "a query sees no later key"},
@@ -169,10 +170,15 @@ absl::Status CheckDoorName(const std::string& name) {
 
 std::span<const FlagSpec> BenchFlags() { return kFlags; }
 
+std::string ShapesText(const BenchCase& one) {
+  if (one.shapes.size() == 1) return ShapeText(one.shapes[0]);
+  return absl::StrFormat("mix of %d", one.shapes.size());
+}
+
 std::string CaseText(const BenchCase& one) {
   std::string text = absl::StrFormat(
       "%s, %d connection%s, %s, %d caller%s", one.door, one.connections,
-      one.connections == 1 ? "" : "s", ShapeText(one.shape), one.plan.callers,
+      one.connections == 1 ? "" : "s", ShapesText(one), one.plan.callers,
       one.plan.callers == 1 ? "" : "s");
   if (one.plan.rate > 0) absl::StrAppendFormat(&text, ", %g/s", one.plan.rate);
   return text;
@@ -184,11 +190,12 @@ absl::StatusOr<std::vector<BenchCase>> ReadBenchCases(const Flags& flags) {
   const std::vector<LoadPlan> plans = ReadPlans(common.plan, &reader);
   const std::vector<int64_t> connections =
       reader.Counts("connections", 1, 1024);
-  std::vector<BenchShape> shapes;
+  std::vector<std::vector<BenchShape>> shapes;
   for (const std::string& text : reader.Words("shapes", "s128h16d128")) {
     const absl::StatusOr<BenchShape> shape = ParseShape(text);
     if (!shape.ok()) return shape.status();
-    shapes.push_back(*shape);
+    if (shapes.empty() || !flags.Switch("mix")) shapes.emplace_back();
+    shapes.back().push_back(*shape);
   }
   if (!reader.status().ok()) return reader.status();
   std::vector<BenchCase> cases;
@@ -196,12 +203,12 @@ absl::StatusOr<std::vector<BenchCase>> ReadBenchCases(const Flags& flags) {
     const absl::Status known = CheckDoorName(door);
     if (!known.ok()) return known;
     for (const int64_t count : connections) {
-      for (const BenchShape& shape : shapes) {
+      for (const std::vector<BenchShape>& drawn : shapes) {
         for (const LoadPlan& plan : plans) {
           BenchCase& one = cases.emplace_back(common);
           one.door = door;
           one.connections = static_cast<int>(count);
-          one.shape = shape;
+          one.shapes = drawn;
           one.plan = plan;
         }
       }

@@ -18,12 +18,13 @@ std::span<const FlagSpec> BenchFlags();
 struct BenchCase {
   std::string door;
   int connections = 1;
-  BenchShape shape;
+  std::vector<BenchShape> shapes;  // one, or several drawn at random (--mix)
   BenchOptions options;
   LoadPlan plan;
   int64_t warmup_calls = 0;  // of each caller, closed loop, not counted
 };
 // "unary, 1 connection, s128h16d128, 4 callers" for people.
+std::string ShapesText(const BenchCase& one);
 std::string CaseText(const BenchCase& one);
 
 // Doors x connections x shapes x (rates or concurrencies), the last fastest.

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -45,24 +46,43 @@ absl::StatusOr<Target> ReadTarget(const Flags& flags) {
 // The name of the door of a case; "auto" is resolved.
 std::string DoorFor(const BenchCase& one, const Target& target) {
   if (one.door != "auto") return one.door;
-  const BenchShape& s = one.shape;
   DoorSituation situation;
   situation.same_host = IsSameHost(target.address);
-  situation.request_bytes = NumBytes(
-      one.options.dtype,
-      s.batch * (s.seqlen_q * s.num_q_heads * s.head_dim +
-                 s.seqlen_k * s.num_kv_heads * (s.head_dim + s.head_dim_v)));
+  for (const BenchShape& shape : one.shapes) {
+    situation.request_bytes =
+        std::max(situation.request_bytes, InputBytes(shape, one.options.dtype));
+  }
   situation.offered = DoorsOfThisBuild();
   return ChooseDoor(situation);
 }
 
-// A door and one request for each caller, in the door's own memory.
+// A door, and for each caller and shape a request in the door's own memory.
 struct Callers {
   std::unique_ptr<Door> door;
-  BenchRequest shared;
-  std::vector<BenchRequest> own;  // outputs; inputs are the shared ones
-  std::vector<AttendArgs> args;
+  std::vector<BenchRequest> inputs;           // one a shape
+  std::vector<BenchRequest> outputs;          // one a caller
+  std::vector<std::vector<AttendArgs>> args;  // [caller][shape]
+  std::vector<std::mt19937> random;           // one a caller
 };
+
+// `args` with places for its answer in `memory`, [0] for O and [1] for LSE.
+AttendArgs WithOutputs(AttendArgs args, const BenchRequest& memory) {
+  args.out = {memory.memory[0].get(), args.out.size()};
+  args.lse = {memory.memory[1].get(), args.lse.size()};
+  return args;
+}
+
+BenchRequest AllocateOutputs(const std::vector<BenchRequest>& inputs) {
+  size_t out = 1, lse = 1;
+  for (const BenchRequest& request : inputs) {
+    out = std::max(out, request.args.out.size());
+    lse = std::max(lse, request.args.lse.size());
+  }
+  BenchRequest outputs;
+  outputs.memory.push_back(std::make_unique<std::byte[]>(out));
+  outputs.memory.push_back(std::make_unique<std::byte[]>(lse));
+  return outputs;
+}
 
 absl::StatusOr<Callers> PrepareCallers(const BenchCase& one,
                                        const Target& target) {
@@ -73,37 +93,37 @@ absl::StatusOr<Callers> PrepareCallers(const BenchCase& one,
       OpenDoor(one.door, target.address, options);
   if (!door.ok()) return door.status();
   callers.door = *std::move(door);
-  absl::StatusOr<BenchRequest> request =
-      MakeBenchRequest(one.shape, one.options);
-  if (!request.ok()) return request.status();
-  callers.shared = *std::move(request);
+  for (const BenchShape& shape : one.shapes) {
+    absl::StatusOr<BenchRequest> request = MakeBenchRequest(shape, one.options);
+    if (!request.ok()) return request.status();
+    callers.inputs.push_back(*std::move(request));
+  }
   for (int c = 0; c < one.plan.callers; ++c) {
-    AttendArgs args = callers.shared.args;
-    BenchRequest& own = callers.own.emplace_back();
-    for (std::span<std::byte>* place : {&args.out, &args.lse}) {
-      if (place->empty()) continue;
-      own.memory.push_back(std::make_unique<std::byte[]>(place->size()));
-      *place = {own.memory.back().get(), place->size()};
+    callers.outputs.push_back(AllocateOutputs(callers.inputs));
+    callers.random.emplace_back(c);
+    std::vector<AttendArgs>& own = callers.args.emplace_back();
+    for (const BenchRequest& request : callers.inputs) {
+      absl::StatusOr<AttendArgs> prepared = callers.door->Prepare(
+          WithOutputs(request.args, callers.outputs.back()));
+      if (!prepared.ok()) return prepared.status();
+      own.push_back(*std::move(prepared));
     }
-    absl::StatusOr<AttendArgs> prepared = callers.door->Prepare(args);
-    if (!prepared.ok()) return prepared.status();
-    callers.args.push_back(*std::move(prepared));
   }
   return callers;
 }
 
 // DATA_LOSS if the door's answer is not bitwise the unary door's.
-absl::Status Verify(const BenchCase& one, const Target& target,
+absl::Status Verify(const BenchCase& one, size_t shape, const Target& target,
                     const Callers& callers) {
   const absl::StatusOr<std::unique_ptr<Door>> unary =
       OpenDoor("unary", target.address, target.options);
   if (!unary.ok()) return unary.status();
-  AttendArgs plain = callers.shared.args;
+  AttendArgs plain = callers.inputs[shape].args;
   plain.out = plain.lse = {};
   const auto expected = (*unary)->Attend(plain, target.timeout);
   if (!expected.ok()) return expected.status();
-  AttendArgs other = plain;
-  const auto answer = callers.door->Attend(other, target.timeout);
+  const auto answer =
+      callers.door->Attend(callers.args[0][shape], target.timeout);
   if (!answer.ok()) return answer.status();
   for (const auto& [a, b] : {std::pair(&expected->out, &answer->out),
                              std::pair(&expected->lse, &answer->lse)}) {
@@ -112,9 +132,9 @@ absl::Status Verify(const BenchCase& one, const Target& target,
          std::memcmp(a->data, b->data, a->num_bytes) == 0)) {
       continue;
     }
-    return absl::DataLossError(absl::StrCat("the answer by door ", one.door,
-                                            " for ", ShapeText(one.shape),
-                                            " is not the unary door's"));
+    return absl::DataLossError(
+        absl::StrCat("the answer by door ", one.door, " for ",
+                     ShapeText(one.shapes[shape]), " is not the unary door's"));
   }
   return absl::OkStatus();
 }
@@ -122,13 +142,14 @@ absl::Status Verify(const BenchCase& one, const Target& target,
 absl::StatusOr<LoadResult> RunCase(const BenchCase& one, const Target& target,
                                    bool verify) {
   ProgressBar bar(CaseText(one));
-  const absl::StatusOr<Callers> callers = PrepareCallers(one, target);
+  absl::StatusOr<Callers> callers = PrepareCallers(one, target);
   if (!callers.ok()) return callers.status();
   const auto call = [&](int caller) {
-    return callers->door->Attend(callers->args[caller], target.timeout);
+    const size_t shape = callers->random[caller]() % one.shapes.size();
+    return callers->door->Attend(callers->args[caller][shape], target.timeout);
   };
-  if (verify) {
-    const absl::Status same = Verify(one, target, *callers);
+  for (size_t shape = 0; verify && shape < one.shapes.size(); ++shape) {
+    const absl::Status same = Verify(one, shape, target, *callers);
     if (!same.ok()) return same;
   }
   LoadPlan warmup = one.plan;

@@ -54,11 +54,12 @@ ordered_json StagesJson(const LoadResult& result) {
 }
 
 void AddShape(const BenchCase& one, ordered_json* row) {
-  const BenchShape& shape = one.shape;
-  (*row)["shape"] = ShapeText(shape);
+  const BenchShape& shape = one.shapes[0];
+  (*row)["shape"] = ShapesText(one);
   (*row)["layout"] = Name(one.options.layout);
   (*row)["dtype"] = Name(one.options.dtype);
   (*row)["causal"] = one.options.causal;
+  if (one.shapes.size() > 1) return;
   (*row)["batch"] = shape.batch;
   (*row)["seqlen"] = shape.seqlen_q;
   (*row)["seqlen_k"] = shape.seqlen_k;

@@ -120,6 +120,12 @@ std::string ShapeText(const BenchShape& shape) {
   return text;
 }
 
+int64_t InputBytes(const BenchShape& s, DataType dtype) {
+  return NumBytes(dtype, s.batch * (s.seqlen_q * s.num_q_heads * s.head_dim +
+                                    s.seqlen_k * s.num_kv_heads *
+                                        (s.head_dim + s.head_dim_v)));
+}
+
 absl::StatusOr<BenchRequest> MakeBenchRequest(const BenchShape& s,
                                               const BenchOptions& options) {
   BenchRequest request;

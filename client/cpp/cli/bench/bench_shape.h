@@ -30,6 +30,8 @@ absl::StatusOr<BenchShape> ParseShape(const std::string& text);
 // The shortest text that ParseShape reads as this.
 std::string ShapeText(const BenchShape& shape);
 
+int64_t InputBytes(const BenchShape& shape, DataType dtype);
+
 struct BenchOptions {
   Layout layout = Layout::kBSHD;
   DataType dtype = DataType::kFloat16;

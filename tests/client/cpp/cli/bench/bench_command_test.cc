@@ -73,6 +73,26 @@ TEST(BenchCommand, SweepsEveryCombination) {
   EXPECT_EQ(server.calls(), 8 * 20 + 4 * (2 * 1 + 2 * 3));
 }
 
+TEST(BenchCommand, MixDrawsAShapeForEveryCall) {
+  std::atomic<int> small = 0, large = 0;
+  FakeServer server([&](grpc::ServerContext* context,
+                        const v1::AttendRequest& request,
+                        v1::AttendResponse* response) {
+    ++(request.q().shape(1) == 4 ? small : large);
+    return CountBytes(context, request, response);
+  });
+  const Outcome run =
+      Bench(server, {"--shapes=s4h1d8,s8h2d4", "--mix", "--requests=60",
+                     "--concurrency=2", "--json=-", "--lse"});
+  ASSERT_EQ(run.code, kOk) << run.err;
+  const auto json = nlohmann::json::parse(run.out);
+  ASSERT_EQ(json["rows"].size(), 1);
+  EXPECT_EQ(json["rows"][0]["shape"], "mix of 2");
+  EXPECT_FALSE(json["rows"][0].contains("seqlen"));
+  EXPECT_GT(small, 10);
+  EXPECT_GT(large, 10);
+}
+
 TEST(BenchCommand, AStallIsSeenByCallsThatHadToWait) {
   std::atomic<int> calls = 0;
   FakeServer server([&](grpc::ServerContext* context,

@@ -1,0 +1,50 @@
+"""Runs transport_bench.py small, and looks at what it wrote.
+
+    transport_bench_test.py BUILD
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "transport_bench.py"
+KEYS = {"section", "door", "layout", "batch", "seqlen", "num_heads", "head_dim",
+        "connections", "p50_ms", "p99_ms", "gbps", "commit"}
+OURS = {"unary"}
+PEERS = {"flight", "plain_protobuf", "python_grpcio"}
+FLOORS = {"empty_call_tcp", "empty_call_unix", "launch_and_copy"}
+EXPECTED = {"large": OURS | PEERS, "sustained": OURS | {"flight"},
+            "small": OURS | PEERS, "smallest": OURS | {"empty_call_tcp"},
+            "idle": OURS, "memory": set(), "attack": {"unary_beside_unary"}}
+
+
+def check(rows, meta):
+    for section, doors in EXPECTED.items():
+        there = {row["door"] for row in rows if row["section"] == section}
+        assert doors <= there, f"{section}: {doors - there}: {meta['missing']}"
+    for row in rows:
+        missing = KEYS - set(row)
+        assert row["door"] in FLOORS or row["section"] == "memory" or (
+            not missing), f"{row}: no {missing}"
+        assert 0 < row["p50_ms"] <= row["p99_ms"], row
+        assert row.get("failed", 0) == 0 or row["section"] == "attack", row
+    findings = meta["findings"]
+    assert findings["attack_unary"]["under_bound"], findings
+    assert findings["attack_unary"]["served_meanwhile"] > 0, findings
+    assert findings["memory"]["settled_bytes"] > 0, findings
+    assert set(meta["seconds"]) >= set(EXPECTED), meta
+
+
+def main():
+    with tempfile.TemporaryDirectory() as out:
+        subprocess.run([sys.executable, str(SCRIPT), "--tiny",
+                        f"--build={sys.argv[1]}", f"--out={out}",
+                        "--name=tiny"], check=True)
+        check(json.loads(pathlib.Path(out, "tiny.json").read_text()),
+              json.loads(pathlib.Path(out, "tiny.meta.json").read_text()))
+
+
+if __name__ == "__main__":
+    main()
