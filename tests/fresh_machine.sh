@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# fresh_machine.sh [--ccache DIR] [--results DIR] [SUITE...]: the README's two
+# commands, as they stand there, on machines that have nothing: clean roots of
+# Debian 12 and 13 (bookworm, trixie) with git and nothing more, into which the
+# committed project is cloned. Needs root, mmdebstrap and about 6 GB.
+#
+# --ccache: a compiler cache, for developing (then it is no fresh machine, and
+# the result says so). --results: where SUITE.log and fresh_machine.json go.
+# Packages come from where this machine has its own (clean_root.sh), those of
+# Python too: PIP_* and *_proxy are handed in.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+ccache= results=
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --ccache) ccache=$(realpath "$2"); shift 2 ;;
+    --results) results=$(realpath "$2"); shift 2 ;;
+    *) break ;;
+  esac
+done
+[ $# -gt 0 ] || set -- bookworm trixie
+for need in mmdebstrap unshare git apt-get; do
+  command -v $need >/dev/null || { echo "skipped: no $need"; exit 77; }
+done
+[ "$(id -u)" = 0 ] || { echo "skipped: not root"; exit 77; }
+
+work=$(mktemp -d)
+trap 'rm -rf --one-file-system "$work"' EXIT
+results=${results:-$work}
+commit=$(git rev-parse HEAD)
+mapfile -t commands < <(sed -n '/^## Two commands/,/^The first/s/^\([a-z/_.]*\.sh\) *#.*/\1/p' README.md)
+[ ${#commands[@]} = 2 ] || { echo "the README's two commands are not found"; exit 1; }
+
+# in_root ROOT COMMAND...: as on a machine of its own, but for the network.
+in_root() {
+  local root=$1 keep=()
+  shift
+  mapfile -t keep < <(env | grep -E '^(PIP_|[a-z]+_proxy=|CMAKE_BUILD_PARALLEL)' || true)
+  unshare --mount --pid --fork --mount-proc="$root/proc" bash -c '
+    root=$1 ccache=$2; shift 2
+    mount --rbind /dev "$root/dev"
+    if [ -n "$ccache" ]; then mount --bind "$ccache" "$root/var/ccache"; fi
+    exec chroot "$root" env -i "$@"' _ "$root" "$ccache" "${keep[@]}" \
+    HOME=/root LANG=C.UTF-8 PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin \
+    SSL_CERT_FILE=/etc/ssl/host.crt ${PIP_CERT:+PIP_CERT=/etc/ssl/host.crt} \
+    ${ccache:+CCACHE_DIR=/var/ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache} "$@"
+}
+
+make_root() {  # SUITE ROOT
+  tests/clean_root.sh "$1" "$2" git ${ccache:+ccache}
+  mkdir -p "$2/var/ccache"
+  git clone -q --bare "$(git rev-parse --path-format=absolute --git-common-dir)" \
+    "$2/srv/attendant.git"
+  in_root "$2" git -c safe.directory='*' clone -q /srv/attendant.git /root/attendant
+  in_root "$2" git -C /root/attendant checkout -q "$commit"
+}
+
+# What a reader of the log wants to know, in a few lines.
+summary() {
+  sed -n '/^## /p; /^build: /p; /^setup: /p; /tests passed/p; /Failed/p
+    /^The following tests/p; /Skipped/p; /^check: /p; /within/p; /== Drained/p' "$1" |
+    cut -c1-160
+}
+
+rows=()
+failed=0
+for suite in "$@"; do
+  root=$work/$suite-root log=$results/fresh_$suite.log
+  echo "fresh machine: $suite"
+  make_root "$suite" "$root"
+  . <(grep ^PRETTY_NAME= "$root/etc/os-release")
+  printf '## %s, commit %s, %s\n' "$PRETTY_NAME" "$commit" "$(date -u +%F)" >"$log"
+  for command in "${commands[@]}"; do
+    printf '## %s\n' "$command" >>"$log"
+    start=$SECONDS code=0
+    in_root "$root" bash -c "cd /root/attendant && $command" >>"$log" 2>&1 || code=$?
+    seconds=$((SECONDS - start))
+    printf '## exit code %s after %s s\n' "$code" "$seconds" >>"$log"
+    rows+=("{\"suite\": \"$suite\", \"command\": \"$command\", \"exit_code\": $code, \"seconds\": $seconds}")
+    if [ "$code" != 0 ]; then
+      failed=1
+      tail -40 "$log"
+    fi
+  done
+  summary "$log"
+  rm -rf --one-file-system "$root"
+done
+printf '{"date": "%s", "commit": "%s", "command": "tests/fresh_machine.sh%s", "cores": %s, "compiler_cache": %s,\n "runs": [\n  %s\n ]}\n' \
+  "$(date -u +%F)" "$commit" "${ccache:+ --ccache DIR}" "$(nproc)" \
+  "$([ -n "$ccache" ] && echo true || echo false)" \
+  "$(IFS=$'\n'; printf '%s' "${rows[*]}" | sed '$!s/$/,/; 2,$s/^/  /')" \
+  >"$results/fresh_machine.json"
+cat "$results/fresh_machine.json"
+exit $failed
