@@ -1,0 +1,153 @@
+"""Tables of tests/benchmark/results, as text for READMEs and guides."""
+
+import json
+import math
+import pathlib
+
+RESULTS = pathlib.Path(__file__).parents[1] / "benchmark/results"
+
+
+def load(name):
+    """The rows (or object) of a results file."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def geometric_mean(values):
+    """Of positive numbers."""
+    values = list(values)
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def table(head, rows):
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def forward():
+    """TFLOP/s of the 36 bf16 points, ours / cuDNN."""
+    rows = [row for row in load("forward_h200") if row["group"] == "bf16"]
+    lengths = sorted({row["seqlen"] for row in rows})
+    lines = []
+    for dim in (64, 128, 256):
+        for causal in (False, True):
+            line = [f"d{dim} {'causal' if causal else 'full'}"]
+            for length in lengths:
+                (row,) = (
+                    row
+                    for row in rows
+                    if (row["head_dim"], row["causal"], row["seqlen"])
+                    == (dim, causal, length)
+                )
+                ours = row["ours_tflops"]
+                line.append(f"{ours:.0f} / {ours / row['ratio_cudnn']:.0f}")
+            lines.append(line)
+    names = [str(n) if n < 1000 else f"{n // 1024}k" for n in lengths]
+    return table(["bf16, 16k tokens, hidden 2048", *names], lines)
+
+
+def forward_ratios():
+    """Paired ratios by group of shapes, from the same run."""
+    titles = {
+        "bf16": "the 36 points above",
+        "fp16": "fp16, d64 and d128",
+        "gqa": "64 query heads on 8",
+        "mla": "head sizes 192 and 128",
+        "odd": "head sizes 40 to 192",
+    }
+    rows = load("forward_h200")
+    lines = []
+    for group, title in titles.items():
+        of_group = [row for row in rows if row["group"] == group]
+        ratios = [row["ratio_cudnn"] for row in of_group]
+        fa2 = [row["ratio_fa2"] for row in of_group if row.get("ratio_fa2")]
+        lines.append(
+            [title, len(ratios), f"{geometric_mean(ratios):.3f}"]
+            + [f"{min(ratios):.3f}", f"{geometric_mean(fa2):.2f}" if fa2 else "-"]
+        )
+    (ragged,) = load("ragged_h200")
+    shown = f"{ragged['requests']} requests of 64 to 8192 tokens, one launch"
+    lines.append([shown, 1, *[f"{ragged['ratio_cudnn']:.2f}"] * 2, "-"])
+    head = ["shapes", "points", "times cuDNN", "least", "times FA2"]
+    return table(head, lines)
+
+
+def decode():
+    """Microseconds and bandwidth where few query rows meet long K and V."""
+    lines = []
+    for row in load("decode_h200"):
+        lines.append(
+            [row["batch"], row["seqlen_q"], row["seqlen_kv"]]
+            + [f"{row['ours_us']:.1f}", f"{row['cudnn_us']:.1f}"]
+            + [f"{row['ours_tb_per_s']:.2f}", f"{row['ratio_cudnn']:.2f}"]
+        )
+    head = ["batch", "query rows", "keys", "ours, us", "cuDNN, us", "TB/s"]
+    return table([*head, "times cuDNN"], lines)
+
+
+def megabytes(number):
+    """As people write it."""
+    return f"{number / 1e6:,.0f} MB" if number < 1e9 else f"{number / 1e9:,.1f} GB"
+
+
+def memory():
+    """Memory beside the inputs, ours against materialised attention."""
+    lines = [
+        [row["seqlen"], megabytes(row["ours_peak_bytes"])]
+        + [megabytes(row["standard_peak_bytes"])]
+        + [f"{row['ours_ms']:.2f} ms", f"{row['standard_ms']:.1f} ms"]
+        for row in load("memory_h200")
+        if row.get("standard_peak_bytes")
+    ]
+    head = ["tokens", "ours", "materialised", "ours takes", "materialised takes"]
+    return table(head, lines)
+
+
+def cpu():
+    """The CPU backend against PyTorch, by kind of work."""
+    lines = []
+    rows = load("cpu_forward")
+    for dtype in ("fp32", "bf16", "fp16"):
+        for title, few in (("prefill", False), ("decode", True)):
+            ratios = [
+                row["speedup"]
+                for row in rows
+                if row["dtype"] == dtype and (row["seqlen_q"] <= 16) == few
+            ]
+            if ratios:
+                mean = f"{geometric_mean(ratios):.2f}"
+                lines.append([f"{dtype} {title}", len(ratios), mean])
+                lines[-1] += [f"{min(ratios):.2f}", f"{max(ratios):.2f}"]
+    return table(["CPU, 2 cores", "points", "times PyTorch", "least", "most"], lines)
+
+
+def fresh_machines():
+    """How long the README's commands took where nothing was."""
+    result = load("fresh_machine")
+    lines = [
+        [run["suite"], f"`{run['command']}`"]
+        + [f"{run['seconds'] // 60} min {run['seconds'] % 60} s"]
+        + ["passed" if run["exit_code"] == 0 else f"exit code {run['exit_code']}"]
+        for run in result["runs"]
+    ]
+    return table(["Debian", "command", "time", "result"], lines)
+
+
+def images():
+    """Sizes of the container image."""
+    lines = [
+        [kind, f"{image['bytes'] / 1e6:.1f} MB", f"{image['bound'] / 1e6:.0f} MB"]
+        for kind, image in sorted(load("container").items(), reverse=True)
+    ]
+    return table(["image", "size", "at most"], lines)
+
+
+TABLES = {
+    "forward": forward,
+    "forward_ratios": forward_ratios,
+    "decode": decode,
+    "memory": memory,
+    "cpu": cpu,
+    "fresh_machines": fresh_machines,
+    "images": images,
+}
