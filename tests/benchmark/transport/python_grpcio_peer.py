@@ -14,12 +14,6 @@ import numpy as np
 
 import peer
 
-try:
-    import torch
-    import torch.nn.functional as functional
-except ImportError:
-    torch = None
-
 OPTIONS = [("grpc.max_receive_message_length", -1),
            ("grpc.max_send_message_length", -1)]
 HEADER = struct.Struct("<5i")
@@ -40,7 +34,7 @@ def attend_numpy(tensors, causal):
     return out.transpose(0, 2, 1, 3).astype(np.float16).tobytes()
 
 
-def attend_torch(message, shape):
+def attend_torch(torch, message, shape):
     batch, seqlen, heads, head_dim, causal = shape
     elements = batch * seqlen * heads * head_dim
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -49,30 +43,45 @@ def attend_torch(message, shape):
                          offset=HEADER.size + 2 * elements * i)
         .view(batch, seqlen, heads, head_dim).to(device).transpose(1, 2)
         for i in range(3)]
-    out = functional.scaled_dot_product_attention(*tensors,
-                                                  is_causal=bool(causal))
+    out = torch.nn.functional.scaled_dot_product_attention(
+        *tensors, is_causal=bool(causal))
     return out.transpose(1, 2).contiguous().cpu().numpy().tobytes()
 
 
-def attend(message, context):
-    shape = HEADER.unpack_from(message)
-    if torch is not None:
-        return attend_torch(message, shape)
-    tensors = np.frombuffer(message, np.float16, offset=HEADER.size)
-    return attend_numpy(tensors.reshape(3, *shape[:4]), shape[4])
+def import_torch():
+    """The module or None; clients do without its seconds."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    if torch.cuda.is_available():
+        torch.zeros(1, device="cuda")  # the context, before anyone waits for it
+    return torch
 
 
 class Handler(grpc.GenericRpcHandler):
+    """The only method there is, whatever its name."""
+
+    def __init__(self, torch):
+        self._torch = torch
+
     def service(self, handler_call_details):
-        return grpc.unary_unary_rpc_method_handler(attend, identity, identity)
+        return grpc.unary_unary_rpc_method_handler(self.attend, identity,
+                                                   identity)
+
+    def attend(self, message, context):
+        shape = HEADER.unpack_from(message)
+        if self._torch is not None:
+            return attend_torch(self._torch, message, shape)
+        tensors = np.frombuffer(message, np.float16, offset=HEADER.size)
+        return attend_numpy(tensors.reshape(3, *shape[:4]), shape[4])
 
 
 def serve(ready):
-    server = grpc.server(futures.ThreadPoolExecutor(8), handlers=[Handler()],
+    handler = Handler(import_torch())
+    server = grpc.server(futures.ThreadPoolExecutor(8), handlers=[handler],
                          options=OPTIONS)
     port = server.add_insecure_port("127.0.0.1:0")
-    if torch is not None and torch.cuda.is_available():
-        torch.zeros(1, device="cuda")  # the context, before anyone waits for it
     server.start()
     ready(port)
     server.wait_for_termination()
