@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import os
+import re
 import sys
 import time
 
@@ -150,14 +151,16 @@ class Bench:
 
     def forward(self, group, dtype, batch, rows, heads, kv_heads, head_dim,
                 head_dim_v, causal):
-        q = normal(batch, rows, heads, head_dim, dtype)
-        k = normal(batch, rows, kv_heads, head_dim, dtype)
-        v = normal(batch, rows, kv_heads, head_dim_v, dtype)
-        flops = 2.0 * batch * heads * rows * rows * (head_dim + head_dim_v)
         name = "bf16" if dtype == torch.bfloat16 else "fp16"
         label = (("" if group == name else group + " ") + f"{name} d{head_dim}"
                  + (f"/{head_dim_v}" if head_dim_v != head_dim else "")
                  + f" {'causal' if causal else 'full'} s{rows}")
+        if not re.search(self.options.only, label):
+            return
+        q = normal(batch, rows, heads, head_dim, dtype)
+        k = normal(batch, rows, kv_heads, head_dim, dtype)
+        v = normal(batch, rows, kv_heads, head_dim_v, dtype)
+        flops = 2.0 * batch * heads * rows * rows * (head_dim + head_dim_v)
         fields = self.time(group, label, q, k, v, causal,
                            flops * (0.5 if causal else 1))
         row = {"kernel": fields.pop("kernel"), "dtype": name, "layout": "BSHD",
@@ -324,6 +327,8 @@ def main():
                         help="folder for the results")
     parser.add_argument("--groups", default=",".join(GROUPS),
                         help="some of " + ",".join(GROUPS))
+    parser.add_argument("--only", default="", help="regular expression: the "
+                        "forward points to run, by their printed label")
     parser.add_argument("--kernel", default="",
                         help="row of the capability table; empty: the best")
     parser.add_argument("--tag", default="h200", help="suffix of the files")
