@@ -43,11 +43,11 @@ __device__ __forceinline__ void TransposeQuad(uint32_t (&w)[4], int quad_lane) {
   }
 }
 
-// 16-bit rows in 16-byte pieces. Returns whether a stored value is not finite.
+// 16-bit rows in 16-byte pieces. `row` and flag: as for StoreO.
 template <int kHeadDimV, typename Element>
-__device__ __forceinline__ bool StoreOVectorized(
+__device__ __forceinline__ void StoreOVectorized(
     const TileInfo& info, const float (&o)[kHeadDimV / 2],
-    const float (&inverse)[2], int row, int quad_lane) {
+    const float (&inverse)[2], int row, int quad_lane, int32_t* repair_flag) {
   uint32_t not_finite = 0;
   // Read once: the compiler must assume that stores change shared memory.
   const int num_rows = info.num_rows;
@@ -77,7 +77,7 @@ __device__ __forceinline__ bool StoreOVectorized(
     }
     if (stored) not_finite |= seen;
   }
-  return not_finite != 0;
+  if (not_finite != 0) *repair_flag = 1;
 }
 
 // Any type, stride and alignment, element by element.
@@ -113,13 +113,13 @@ __device__ __forceinline__ void StoreO(const TileInfo& info,
                                        const float (&o)[kHeadDimV / 2],
                                        const float (&inverse)[2], int row,
                                        int quad_lane, int32_t* repair_flag) {
-  bool not_finite;
+  bool not_finite = false;
   if (info.out_is_fp32) {
     not_finite = StoreOElementwise<kHeadDimV, Element, float>(info, o, inverse,
                                                               row, quad_lane);
   } else if (info.out_is_vectorized) {
-    not_finite =
-        StoreOVectorized<kHeadDimV, Element>(info, o, inverse, row, quad_lane);
+    StoreOVectorized<kHeadDimV, Element>(info, o, inverse, row, quad_lane,
+                                         repair_flag);
   } else {
     not_finite = StoreOElementwise<kHeadDimV, Element, Element>(
         info, o, inverse, row, quad_lane);

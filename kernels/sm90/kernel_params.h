@@ -46,6 +46,10 @@ struct SequenceRecord {
   int32_t batch_begin;
   int32_t batch_count;
   int32_t num_m_tiles;
+  // Tile m holds rows from m * tile rows - row_shift on: the multiple of 64
+  // that leaves whole warpgroups idle in the first tile rather than in the
+  // last.
+  int32_t row_shift;
   // Of the (batch entry, head) pairs, the last tail_heads are one section; the
   // others go in sections of section_heads (which divides their number).
   int32_t section_heads;

@@ -13,9 +13,11 @@
 //    (keys run right to left) still has to meet V, so that the exponentials of
 //    one hide behind the products of the other:
 //      QK(j) | PV(j + 1) | wait QK | mask, max, exp | wait PV | round P
+//    Behind the last PV it reads the next tile, and behind that tile's first QK
+//    it stores O.
 // 4. Barriers (phase 0 first; waiters on "empty" start with parity 1):
 //      tile_full   1 arrival (scheduler: TileInfo written)  all wait
-//      tile_empty  2 loaders, 1 a consumer warp (stored)    scheduler waits
+//      tile_empty  2 loaders, all consumer threads (stored) scheduler waits
 //      q/k/v_full  1 arrival + bytes                        consumers wait
 //      q/k/v_empty 1 a consumer warp (products done)        loaders wait
 //    In a repair launch V's copies complete on v_arrived; warp 3 of the
@@ -45,7 +47,7 @@ __device__ __forceinline__ void InitBarriers(SharedStorage<Shape>& storage,
   };
   init(storage.tile_full, kTileSlots, 1);
   init(storage.tile_empty, kTileSlots,
-       kLoaders + kConsumerWarps + (scrubs ? 1 : 0));
+       kLoaders + 32 * kConsumerWarps + (scrubs ? 1 : 0));
   init(storage.q_full, Shape::kQStages, 1);
   init(storage.q_empty, Shape::kQStages, kConsumerWarps);
   init(storage.k_full, Shape::kKvStages, 1);

@@ -13,6 +13,7 @@
 #include "kernels/sm90/ptx/wgmma.cuh"
 #include "kernels/sm90/softmax.cuh"
 #include "kernels/sm90/tile_info.cuh"
+#include "kernels/sm90/tile_table.h"
 
 namespace attendant::kernels::sm90 {
 
@@ -20,9 +21,12 @@ template <typename Shape, typename Element, bool kScoreMod>
 class Consumer {
  public:
   using Storage = SharedStorage<Shape>;
+  static constexpr int kRows = kWarpgroupRows;
   static constexpr int kN = Shape::kTileKv;
   static constexpr int kD = Shape::kHeadDimQk;
   static constexpr int kDv = Shape::kHeadDimV;
+  // Larger heads have no registers for O and the next scores at once.
+  static constexpr bool kOverlapsStore = kD <= 128 && kDv <= 128;
 
   // `warpgroup`: 0..kWarpgroups-1, uniform.
   __device__ __forceinline__ Consumer(const PrefillParams& params,
@@ -31,55 +35,150 @@ class Consumer {
         storage_(storage),
         warpgroup_(warpgroup),
         lane_(threadIdx.x % 32),
-        row_(64 * warpgroup + 16 * ((threadIdx.x / 32) % 4) + lane_ / 4),
+        row_(kRows * warpgroup + 16 * ((threadIdx.x / 32) % 4) + lane_ / 4),
         q_descriptor_(ptx::wgmma_descriptor(
-            ptx::smem_address(storage.q) + warpgroup * 64 * 128, 16)),
+            ptx::smem_address(storage.q) + warpgroup * kRows * 128, 16)),
         k_descriptor_(ptx::wgmma_descriptor(ptx::smem_address(storage.k), 16)),
         v_descriptor_(
             ptx::wgmma_descriptor(ptx::smem_address(storage.v), kN * 128)) {}
 
   __device__ __forceinline__ void Run() {
-    while (true) {
-      ptx::mbarrier_wait(At(Address(storage_.tile_full), slot_), slot_.phase);
-      const TileInfo& info = storage_.tiles[slot_.stage];
-      if (!ptx::uniform(info.is_valid)) break;
-      ConsumeTile(info);
-      __syncwarp();
-      Release(Address(storage_.tile_empty), slot_);
-      slot_.Advance();
+    Work work = Await(slot_);
+    while (work.is_valid) {
+      if constexpr (kOverlapsStore) {
+        if (work.begin < work.end) {
+          RunTiles(work);
+          continue;
+        }
+      }
+      RunTile(work);
     }
   }
 
  private:
-  __device__ __forceinline__ void ConsumeTile(const TileInfo& info) {
-    float o[kDv / 2];
-    OnlineSoftmax softmax;
-    softmax.Reset();
-    const float c = kScoreMod ? 1.0f : info.scale_log2;
-    // Key blocks of the tile, and those of them that this warpgroup's rows see.
-    const int first_row = info.row0 + 64 * warpgroup_;
-    const int last_row = min(first_row + 63, info.row0 + info.num_rows - 1);
+  // What a warpgroup must know of a tile to begin it; uniform.
+  struct Work {
+    int is_valid;
+    int begin, end;  // key blocks that this warpgroup's rows see
+    int skipped;     // key blocks of the tile after those
+  };
+
+  // Waits for the tile of `slot` and reads it.
+  __device__ __forceinline__ Work
+  Await(const RingPlace<kTileSlots>& slot) const {
+    ptx::mbarrier_wait(At(Address(storage_.tile_full), slot), slot.phase);
+    const TileInfo& info = storage_.tiles[slot.stage];
+    const int first_row = info.row0 + kRows * warpgroup_;
+    const int last_row =
+        min(first_row + kRows - 1, info.row0 + info.num_rows - 1);
     const int low = max(0, first_row + info.low_offset);
     const int high = min(info.len_kv, last_row + info.high_offset);
-    const int sees = last_row >= first_row && low < high;
-    const int tile_begin = ptx::uniform(info.block_begin);
-    const int tile_end = ptx::uniform(info.block_end);
-    const int begin = ptx::uniform(sees ? low / kN : tile_begin);
-    const int end = ptx::uniform(sees ? (high + kN - 1) / kN : tile_begin);
-    SkipBlocks(tile_end - end);
-    if (begin < end) {
-      RunKeyLoop(info, begin, end - 1, c, softmax, o);
+    const int sees = first_row >= 0 && last_row >= first_row && low < high;
+    const int end = sees ? (high + kN - 1) / kN : info.block_begin;
+    return {ptx::uniform(info.is_valid),
+            ptx::uniform(sees ? low / kN : info.block_begin), ptx::uniform(end),
+            ptx::uniform(info.block_end - end)};
+  }
+
+  // Tiles in which this warpgroup sees keys, up to the first in which it does
+  // not: `work` is the first, and then the one that was not done. The answer of
+  // one is stored while the first product of the next runs.
+  __device__ __forceinline__ void RunTiles(Work& work) {
+    float s[kN / 2];
+    float o[kDv / 2];
+    float inverse[2];
+    Begin(work, s);
+    ptx::wgmma_wait_group<0>();
+    while (true) {
+      const TileInfo& info = storage_.tiles[slot_.stage];
+      RunKeyLoop(info, work, s, o, inverse);
+      RingPlace<kTileSlots> next_slot = slot_;
+      next_slot.Advance();
+      const Work next = Await(next_slot);
+      const int overlaps =
+          ptx::uniform(next.is_valid && info.out_is_vectorized);
+      EndKeyLoop(info, work);
+      work = next;
+      if (!overlaps || work.begin >= work.end) {
+        StoreO<kDv, Element>(info, o, inverse, row_, lane_ % 4,
+                             params_.repair_flag);
+        EndTile();
+        return;
+      }
+      Begin(work, s);
+      StoreOVectorized<kDv, Element>(info, o, inverse, row_, lane_ % 4,
+                                     params_.repair_flag);
+      EndTile();
+      ptx::wgmma_wait_group<0>();
+    }
+  }
+
+  // Any tile: `work` is this one, and then the next.
+  __device__ __forceinline__ void RunTile(Work& work) {
+    RingPlace<kTileSlots> next_slot = slot_;
+    next_slot.Advance();
+    Work next;
+    const TileInfo& info = storage_.tiles[slot_.stage];
+    float s[kN / 2];
+    float o[kDv / 2];
+    float inverse[2];
+    if (!kOverlapsStore && work.begin < work.end) {
+      Begin(work, s);
+      ptx::wgmma_wait_group<0>();
+      RunKeyLoop(info, work, s, o, inverse);
+      next = Await(next_slot);
+      EndKeyLoop(info, work);
     } else {
+      SkipBlocks(work.skipped);
+      if (work.skipped > 0) SkipQ();
+      if (!ptx::uniform(info.row0 + kRows * warpgroup_ >= 0)) {
+        EndTile();
+        work = Await(slot_);
+        return;
+      }
+      OnlineSoftmax softmax;
+      softmax.Reset();
+      Finish(info, softmax, inverse);
+      next = Await(next_slot);
 #pragma unroll
       for (int i = 0; i < kDv / 2; ++i) o[i] = 0.0f;
-      if (tile_begin < tile_end) SkipQ();
     }
-    SkipBlocks(begin - tile_begin);
-    float inverse[2], lse[2];
-    softmax.Finish(c, info.sink_log2, inverse, lse);
-    StoreLse(info, lse, row_, lane_ % 4);
     StoreO<kDv, Element>(info, o, inverse, row_, lane_ % 4,
                          params_.repair_flag);
+    EndTile();
+    work = next;
+  }
+
+  __device__ __forceinline__ void EndKeyLoop(const TileInfo& info,
+                                             const Work& work) {
+    ptx::wgmma_wait_group<0>();
+    Release(Address(storage_.v_empty), v_);
+    v_.Advance();
+    SkipBlocks(work.begin - ptx::uniform(info.block_begin));
+  }
+
+  __device__ __forceinline__ void EndTile() {
+    ptx::mbarrier_arrive(At(Address(storage_.tile_empty), slot_));
+    slot_.Advance();
+  }
+
+  // Issues the first product of a tile.
+  __device__ __forceinline__ void Begin(const Work& work, float (&s)[kN / 2]) {
+    SkipBlocks(work.skipped);
+    ptx::mbarrier_wait(At(Address(storage_.q_full), q_), q_.phase);
+    ptx::mbarrier_wait(At(Address(storage_.k_full), k_), k_.phase);
+    ptx::wgmma_fence();
+    IssueQk(s);
+    ptx::wgmma_commit_group();
+  }
+
+  // Scales of O, and LSE, after the last block's softmax.
+  __device__ __forceinline__ void Finish(const TileInfo& info,
+                                         const OnlineSoftmax& softmax,
+                                         float (&inverse)[2]) const {
+    float lse[2];
+    softmax.Finish(ScaleOf(info), info.sink_log2, inverse, lse);
+    StoreLse(info, lse, row_, lane_ % 4);
   }
 
   // Takes part in the rings without using what is there.
@@ -87,25 +186,40 @@ class Consumer {
 #pragma unroll 1
     for (int i = 0; i < blocks; ++i) {
       ptx::mbarrier_wait(At(Address(storage_.k_full), k_), k_.phase);
+      __syncwarp();
       Release(Address(storage_.k_empty), k_);
       k_.Advance();
       ptx::mbarrier_wait(At(Address(storage_.v_full), v_), v_.phase);
+      __syncwarp();
       Release(Address(storage_.v_empty), v_);
       v_.Advance();
     }
   }
   __device__ __forceinline__ void SkipQ() {
     ptx::mbarrier_wait(At(Address(storage_.q_full), q_), q_.phase);
+    __syncwarp();
     Release(Address(storage_.q_empty), q_);
     q_.Advance();
   }
 
+  static __device__ __forceinline__ float ScaleOf(const TileInfo& info) {
+    return kScoreMod ? 1.0f : info.scale_log2;
+  }
+
+  // Right to left. `s`: the product of the first. Leaves the product of P and V
+  // of the last one in flight, and what O must be multiplied by after it.
   __device__ __forceinline__ void RunKeyLoop(const TileInfo& info,
-                                             int block_begin, int block,
-                                             float c, OnlineSoftmax& softmax,
-                                             float (&o)[kDv / 2]) {
-    const RowBounds loaded(info, info.row0 + 64 * warpgroup_, info.row0 + row_,
-                           kN);
+                                             const Work& work,
+                                             float (&s)[kN / 2],
+                                             float (&o)[kDv / 2],
+                                             float (&inverse)[2]) {
+    const int block_begin = work.begin;
+    int block = work.end - 1;
+    OnlineSoftmax softmax;
+    softmax.Reset();
+    const float c = ScaleOf(info);
+    const RowBounds loaded(info, info.row0 + kRows * warpgroup_,
+                           info.row0 + row_, kN);
     RowBounds bounds = loaded;
     bounds.clear_begin = ptx::uniform(loaded.clear_begin);
     bounds.clear_end = ptx::uniform(loaded.clear_end);
@@ -113,15 +227,8 @@ class Consumer {
     const float diagonal =
         static_cast<float>(info.row0 + row_ + info.diagonal_shift);
     const bool scrub = ptx::uniform(info.scrub);
-    float s[kN / 2];
     uint32_t p[kN / 4];
 
-    ptx::mbarrier_wait(At(Address(storage_.q_full), q_), q_.phase);
-    ptx::mbarrier_wait(At(Address(storage_.k_full), k_), k_.phase);
-    ptx::wgmma_fence();
-    IssueQk(s);
-    ptx::wgmma_commit_group();
-    ptx::wgmma_wait_group<0>();
     Release(Address(storage_.k_empty), k_);
     k_.Advance();
     if (block == block_begin) Release(Address(storage_.q_empty), q_);
@@ -161,9 +268,7 @@ class Consumer {
     ptx::wgmma_fence();
     IssuePv(p, o, accumulate);
     ptx::wgmma_commit_group();
-    ptx::wgmma_wait_group<0>();
-    Release(Address(storage_.v_empty), v_);
-    v_.Advance();
+    Finish(info, softmax, inverse);
   }
 
   // S = Q K^T of the block in k_'s stage.

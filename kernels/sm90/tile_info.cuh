@@ -15,7 +15,7 @@ struct TileInfo {
   int32_t is_valid;     // 0 = no more tiles
   int32_t block_begin;  // key blocks [begin, end) that some row sees
   int32_t block_end;
-  int32_t row0;
+  int32_t row0;      // a warpgroup whose first row is negative has none
   int32_t num_rows;  // rows of the sequence from row0 on (may exceed the tile)
   int32_t len_kv;
   int32_t low_offset, high_offset;  // of SequenceRecord
@@ -68,7 +68,7 @@ __device__ __forceinline__ TilePlace PlaceOf(const SequenceRecord& sequence,
   const int32_t from_last = in_section / section_heads;
   const int32_t head = first_head + in_section - from_last * section_heads;
   return {head % num_q_heads, sequence.batch_begin + head / num_q_heads,
-          (sequence.num_m_tiles - 1 - from_last) * tile_q};
+          (sequence.num_m_tiles - 1 - from_last) * tile_q - sequence.row_shift};
 }
 
 // Key blocks [begin, end) that some row of a tile sees.

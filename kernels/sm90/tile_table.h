@@ -5,6 +5,8 @@
 
 namespace attendant::kernels::sm90 {
 
+inline constexpr int kWarpgroupRows = 64;
+
 // kTileQ = 64 rows a consumer warpgroup. Key blocks of kTileKv.
 template <int kHeadDimQk_, int kHeadDimV_, int kTileKv_, int kWarpgroups_,
           int kKvStages_, int kQStages_, int kConsumerRegisters_,
@@ -14,7 +16,7 @@ struct TileShape {
   static constexpr int kHeadDimV = kHeadDimV_;
   static constexpr int kTileKv = kTileKv_;
   static constexpr int kWarpgroups = kWarpgroups_;
-  static constexpr int kTileQ = 64 * kWarpgroups_;
+  static constexpr int kTileQ = kWarpgroupRows * kWarpgroups_;
   static constexpr int kKvStages = kKvStages_;
   static constexpr int kQStages = kQStages_;
   static constexpr int kConsumerRegisters = kConsumerRegisters_;

@@ -5,6 +5,7 @@
 
 #include "kernels/sm90/decode_plan.h"
 #include "kernels/sm90/key_offsets.h"
+#include "kernels/sm90/tile_table.h"
 
 namespace attendant::kernels::sm90 {
 namespace {
@@ -30,6 +31,13 @@ int32_t TailHeads(const AttentionProblem& problem, const SequenceRecord& record,
   const int64_t tail = std::clamp<int64_t>(
       (tiles + tiles_of_kv_head - 1) / tiles_of_kv_head, 1, kv_heads);
   return static_cast<int32_t>(tail * problem.group_size());
+}
+
+// With a causal mask the last tile sees the most keys and is to be full.
+int32_t RowShift(const SequenceRecord& record, int tile_q) {
+  if (record.num_m_tiles == 0 || record.high_offset == kMaxPosition) return 0;
+  const int32_t idle = record.num_m_tiles * tile_q - record.len_q;
+  return idle / kWarpgroupRows * kWarpgroupRows;
 }
 
 // Keys that the longest row of the record may see.
@@ -116,6 +124,7 @@ std::vector<SequenceRecord> SequencesOf(const AttentionProblem& problem,
     record.low_offset = offsets.low;
     record.high_offset = offsets.high;
     record.diagonal_shift = offsets.diagonal_shift;
+    record.row_shift = RowShift(record, tile_q);
     record.section_heads = static_cast<int32_t>(problem.group_size());
     record.tail_heads =
         TailHeads(problem, record, batch_count * problem.num_kv_heads);

@@ -69,6 +69,20 @@ TEST(WorkListTest, NumbersEveryTileOnceLongestFirst) {
   EXPECT_EQ(records[1].first_tile, 16);
 }
 
+TEST(WorkListTest, IdleWarpgroupsOfCausalSequencesComeInTheFirstTile) {
+  AttentionProblem problem = Problem(1, 2, 512, 512, 64);
+  EXPECT_EQ(SequencesOf(problem, 0, 192)[0].row_shift, 0);
+  problem.causal = true;
+  EXPECT_EQ(SequencesOf(problem, 0, 192)[0].row_shift, 64);
+  EXPECT_EQ(SequencesOf(problem, 0, 128)[0].row_shift, 0);
+  problem = Problem(1, 2, 449, 449, 64);
+  problem.causal = true;
+  EXPECT_EQ(SequencesOf(problem, 0, 192)[0].row_shift, 64);
+  problem = Problem(1, 2, 448, 448, 64);
+  problem.causal = true;
+  EXPECT_EQ(SequencesOf(problem, 0, 192)[0].row_shift, 128);
+}
+
 TEST(WorkListTest, SectionsDivideTheHeadsBeforeTheTail) {
   for (const int64_t heads : {1, 3, 16, 64}) {
     for (const int64_t len : {100, 512, 3000, 20000}) {
