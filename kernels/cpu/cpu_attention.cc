@@ -102,7 +102,8 @@ class CpuPlan final : public KernelPlan {
     if (context.thread_pool == nullptr) {
       for (int64_t task = 0; task < num_tasks_; ++task) run(task, 0);
     } else {
-      context.thread_pool->ParallelFor(num_tasks_, run);
+      context.thread_pool->ParallelFor(
+          num_tasks_, run, [this](int64_t task) { return FirstOfHead(task); });
     }
     return absl::OkStatus();
   }
@@ -120,12 +121,23 @@ class CpuPlan final : public KernelPlan {
     units_.push_back(unit);
   }
 
-  void RunTask(const SimdKernels& simd, int64_t number, float* scratch,
-               PartialSlots& slots) const {
+  const Unit& UnitOf(int64_t number) const {
     const auto after = std::upper_bound(
         units_.begin(), units_.end(), number,
         [](int64_t n, const Unit& unit) { return n < unit.first_task; });
-    const Unit& unit = *std::prev(after);
+    return *std::prev(after);
+  }
+
+  // The first of the tasks that read the same K and V.
+  int64_t FirstOfHead(int64_t number) const {
+    const Unit& unit = UnitOf(number);
+    const int64_t tasks = unit.split.row_tasks * unit.split.splits;
+    return number - (number - unit.first_task) % tasks;
+  }
+
+  void RunTask(const SimdKernels& simd, int64_t number, float* scratch,
+               PartialSlots& slots) const {
+    const Unit& unit = UnitOf(number);
     const WorkSplit& split = unit.split;
     int64_t index = number - unit.first_task;
     const int64_t part = index % split.splits;

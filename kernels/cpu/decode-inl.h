@@ -247,26 +247,30 @@ HWY_INLINE DecodeVec LoadValues(DecodeTag d, const typename Type::Stored* v,
   return value;
 }
 
-// kRows rows of O, kVecs vectors of dims from `first` on. False, with O
-// unchanged, if the result is not finite (kAsIs only).
+// Keys that all slices of O take before the next ones: few, so that V is in the
+// first cache for all slices but the first, and memory never waits for them.
+inline constexpr int kKeysOfSlice = 16;
+inline constexpr int64_t kMaxValueDims = 256;
+
+// Adds keys [begin, end) to kVecs vectors of dims from `first` on; `sums` is
+// [kRows][kMaxValueDims].
 template <class Type, int kRows, int kVecs, Purity kPurity>
-HWY_INLINE bool DecodeSlice(const DecodeValuesArgs& a, int64_t first,
-                            bool prefetch) {
+HWY_INLINE void DecodeSlice(const DecodeValuesArgs& a, int64_t first, int begin,
+                            int end, bool prefetch, float* sums) {
   const DecodeTag d;
   const int64_t lanes = hn::Lanes(d);
-  DecodeVec sums[kRows][kVecs];
+  DecodeVec o[kRows][kVecs];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) {
-      sums[r][v] =
-          hn::Mul(hn::LoadU(d, a.o + r * a.o_pitch + first + v * lanes),
-                  hn::Set(d, a.alpha[r]));
+      o[r][v] = hn::Load(d, sums + r * kMaxValueDims + first + v * lanes);
     }
   }
-  const auto* row = static_cast<const typename Type::Stored*>(a.v) + first;
+  const auto* row = static_cast<const typename Type::Stored*>(a.v) +
+                    begin * a.v_pitch + first;
   const int64_t ahead = PrefetchKeys<Type>(a.head_dim_v);
-  for (int n = 0; n < a.num_keys; ++n, row += a.v_pitch) {
+  for (int n = begin; n < end; ++n, row += a.v_pitch) {
     if (prefetch) PrefetchRow<Type>(row, ahead, a.v_pitch, a.head_dim_v);
     DecodeVec values[kVecs];
 #pragma GCC unroll 4
@@ -281,49 +285,66 @@ HWY_INLINE bool DecodeSlice(const DecodeValuesArgs& a, int64_t first,
       const DecodeVec p = hn::Set(d, a.p[r * kDecodeBlock + n]);
 #pragma GCC unroll 4
       for (int v = 0; v < kVecs; ++v) {
-        sums[r][v] = hn::MulAdd(p, values[v], sums[r][v]);
+        o[r][v] = hn::MulAdd(p, values[v], o[r][v]);
       }
     }
-  }
-  if constexpr (kPurity == Purity::kAsIs) {
-    const auto zero = hn::Zero(d);
-    auto poison = zero;
-    for (int r = 0; r < kRows; ++r) {
-      for (int v = 0; v < kVecs; ++v) {
-        poison = hn::MulAdd(sums[r][v], zero, poison);
-      }
-    }
-    if (!hn::AllTrue(d, hn::Eq(poison, zero))) return false;
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) {
-      hn::StoreU(sums[r][v], d, a.o + r * a.o_pitch + first + v * lanes);
+      hn::Store(o[r][v], d, sums + r * kMaxValueDims + first + v * lanes);
     }
   }
-  return true;
 }
 
-template <class Type, int kRows, int kVecs>
-HWY_INLINE bool DecodeSliceOrFinite(const DecodeValuesArgs& a, int64_t first,
-                                    bool prefetch) {
-  if (DecodeSlice<Type, kRows, kVecs, Purity::kAsIs>(a, first, prefetch))
-    return true;
-  DecodeSlice<Type, kRows, kVecs, Purity::kFiniteOnly>(a, first, false);
-  return false;
+template <class Type, int kRows, Purity kPurity>
+HWY_INLINE void DecodeSums(const DecodeValuesArgs& a, bool prefetch,
+                           float* sums) {
+  const DecodeTag d;
+  const int64_t lanes = hn::Lanes(d);
+  for (int r = 0; r < kRows; ++r) {
+    const auto alpha = hn::Set(d, a.alpha[r]);
+    for (int64_t c = 0; c < a.head_dim_v; c += lanes) {
+      hn::Store(hn::Mul(hn::LoadU(d, a.o + r * a.o_pitch + c), alpha), d,
+                sums + r * kMaxValueDims + c);
+    }
+  }
+  for (int n = 0; n < a.num_keys; n += kKeysOfSlice) {
+    const int end = std::min(n + kKeysOfSlice, a.num_keys);
+    int64_t c = 0;
+    for (; c + 4 * lanes <= a.head_dim_v; c += 4 * lanes) {
+      DecodeSlice<Type, kRows, 4, kPurity>(a, c, n, end, prefetch && c == 0,
+                                           sums);
+    }
+    for (; c < a.head_dim_v; c += lanes) {
+      DecodeSlice<Type, kRows, 1, kPurity>(a, c, n, end, prefetch && c == 0,
+                                           sums);
+    }
+  }
 }
 
 template <class Type, int kRows>
 bool DecodeValuesOf(const DecodeValuesArgs& a, bool prefetch) {
-  const int64_t lanes = hn::Lanes(DecodeTag());
-  bool finite = true;
-  int64_t c = 0;
-  for (; c + 4 * lanes <= a.head_dim_v; c += 4 * lanes) {
-    finite &= DecodeSliceOrFinite<Type, kRows, 4>(a, c, prefetch && c == 0);
+  const DecodeTag d;
+  const int64_t lanes = hn::Lanes(d);
+  HWY_ALIGN float sums[kRows * kMaxValueDims];
+  DecodeSums<Type, kRows, Purity::kAsIs>(a, prefetch, sums);
+  const auto zero = hn::Zero(d);
+  auto poison = zero;
+  for (int r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < a.head_dim_v; c += lanes) {
+      poison =
+          hn::MulAdd(hn::Load(d, sums + r * kMaxValueDims + c), zero, poison);
+    }
   }
-  for (; c < a.head_dim_v; c += lanes) {
-    finite &= DecodeSliceOrFinite<Type, kRows, 1>(a, c, prefetch && c == 0);
+  const bool finite = hn::AllTrue(d, hn::Eq(poison, zero));
+  if (!finite) DecodeSums<Type, kRows, Purity::kFiniteOnly>(a, false, sums);
+  for (int r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < a.head_dim_v; c += lanes) {
+      hn::StoreU(hn::Load(d, sums + r * kMaxValueDims + c), d,
+                 a.o + r * a.o_pitch + c);
+    }
   }
   return finite;
 }

@@ -186,5 +186,29 @@ TEST(CpuPlanTest, LaunchesShareAPool) {
   for (std::thread& caller : callers) caller.join();
 }
 
+// Split keys on nodes that take tasks of their own segments: as many slots for
+// partial results as threads are enough, and no bit changes.
+TEST(CpuPlanTest, NumaNodesDoNotChangeABit) {
+  ThreadPool pool(6, NumaTopology{{{0, 1}, {100000, 100001}, {2, 3}}});
+  ProblemOptions options;
+  options.batch = 2;
+  options.num_q_heads = options.num_kv_heads = 5;
+  options.seqlen_q = 20;
+  options.seqlen_kv = 4000;
+  HostProblem alone(options), spread(options);
+  ASSERT_TRUE(RunAlone("cpu", alone, {.num_threads = 1}).ok());
+  const AttentionProblem* const problems[] = {&spread.problem()};
+  const auto plan = Plan({.num_sms = 6}, problems);
+  ASSERT_TRUE(plan.ok());
+  std::vector<float> workspace((*plan)->workspace_bytes() / sizeof(float));
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_TRUE(
+        (*plan)
+            ->Launch({.thread_pool = &pool, .workspace = workspace.data()})
+            .ok());
+    ASSERT_TRUE(SameAnswer(alone, spread)) << round;
+  }
+}
+
 }  // namespace
 }  // namespace attendant::kernels::cpu

@@ -110,5 +110,69 @@ TEST(ThreadPoolTest, WorkersTakeTurnsBetweenLoops) {
   EXPECT_GE(switches, 3);
 }
 
+// Two nodes; whoever calls is on the first (the second's CPUs do not exist, so
+// that binding to them fails, which changes nothing here).
+NumaTopology TwoNodes() {
+  NumaTopology topology{{{}, {100000, 100001}}};
+  for (int cpu = 0; cpu < 1024; ++cpu) topology.cpus_of_node[0].push_back(cpu);
+  topology.cpus_of_node[1].resize(1024, 100000);
+  return topology;
+}
+
+TEST(ThreadPoolTest, AGroupOfTasksStaysOnOneNode) {
+  ThreadPool pool(4, TwoNodes());
+  constexpr int64_t kTasks = 24, kGroup = 6;
+  std::mutex mu;
+  std::condition_variable changed;
+  int64_t running = 0, round = 0;
+  std::vector<int> thread_of(kTasks);
+  // Rounds of four tasks, one on each thread: no node is faster.
+  pool.ParallelFor(
+      kTasks,
+      [&](int64_t task, int thread) {
+        std::unique_lock<std::mutex> lock(mu);
+        thread_of[task] = thread;
+        const int64_t mine = round;
+        if (++running % 4 == 0) {
+          ++round;
+          changed.notify_all();
+        }
+        changed.wait(lock, [&] { return round > mine; });
+      },
+      [](int64_t task) { return task / kGroup * kGroup; });
+  for (int64_t task = 0; task < kTasks; ++task) {
+    EXPECT_EQ(thread_of[task] / 2, task / (kTasks / 2)) << task;
+  }
+}
+
+TEST(ThreadPoolTest, SegmentsBeginAtGroupsAndNothingIsLeft) {
+  ThreadPool pool(5, TwoNodes());
+  for (const int64_t group : {1, 7, 64, 1000}) {
+    std::vector<std::atomic<int>> calls(100);
+    pool.ParallelFor(
+        100, [&](int64_t task, int) { ++calls[task]; },
+        [group](int64_t task) { return task / group * group; });
+    for (const auto& count : calls) EXPECT_EQ(count, 1);
+  }
+}
+
+TEST(ThreadPoolTest, ANodeWithoutTasksHelpsTheOther) {
+  ThreadPool pool(4, TwoNodes());
+  std::mutex mu;
+  std::condition_variable changed;
+  int running = 0;
+  // One group: all of it in the first segment. Every task waits for four.
+  pool.ParallelFor(
+      4,
+      [&](int64_t, int) {
+        std::unique_lock<std::mutex> lock(mu);
+        ++running;
+        changed.notify_all();
+        changed.wait(lock, [&] { return running == 4; });
+      },
+      [](int64_t) { return 0; });
+  EXPECT_EQ(running, 4);
+}
+
 }  // namespace
 }  // namespace attendant::kernels::cpu
