@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build pkg-config ca-certificates curl
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
-  libabsl-dev libhwy-dev prometheus-cpp-dev libcivetweb-dev
+  libabsl-dev libssl-dev libhwy-dev prometheus-cpp-dev libcivetweb-dev
   nlohmann-json3-dev zlib1g-dev)
 tests= long=
 case "${1:-}" in
@@ -15,7 +15,7 @@ case "${1:-}" in
   --tests) tests=1 ;;
 esac
 if [ -n "$tests" ]; then
-  packages+=(libgtest-dev libgmock-dev python3 python3-venv prometheus
+  packages+=(libgtest-dev libgmock-dev openssl python3 python3-venv prometheus
     ruby ruby-grpc ruby-grpc-tools git)
 fi
 if [ -n "$long" ]; then

@@ -35,10 +35,12 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
                          public std::enable_shared_from_this<AttendCall> {
  public:
   AttendCall(CallEnvironment* environment,
-             grpc::GenericCallbackServerContext* context, const UnaryDoor& door)
+             grpc::GenericCallbackServerContext* context, const UnaryDoor& door,
+             std::shared_ptr<const Identity> identity)
       : env_(environment),
         context_(context),
         door_(door),
+        identity_(std::move(identity)),
         started_(Clock::now()) {
     const Clock::time_point latest =
         started_ + milliseconds(env_->bounds.default_deadline_ms);
@@ -150,6 +152,9 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     ASSIGN_OR_RETURN(std::unique_ptr<ValidatedRequest> request,
                      ValidateRequest(parsed, env_->bounds,
                                      env_->engine->device().properties));
+    if (identity_ != nullptr) {
+      request->priority = std::min(request->priority, identity_->max_priority);
+    }
     pieces_ = CutIntoPieces(parsed, *request, kCopyPieceBytes);
     const int64_t bytes = request->input_bytes;
     ASSIGN_OR_RETURN(job_, env_->engine->Admit(std::move(request), deadline));
@@ -250,6 +255,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     AttendOutcome outcome =
         OutcomeOfAnswer(result, started_, submitted_, Clock::now());
     outcome.method = door_.method;
+    if (identity_ != nullptr) outcome.identity = identity_->name;
     outcome.bytes_in = message_bytes_;
     const v1::AttendResponse header =
         DescribeAnswer(request, result, outcome, env_->engine->device());
@@ -280,6 +286,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     AttendOutcome outcome;
     outcome.stage = stage;
     outcome.method = door_.method;
+    if (identity_ != nullptr) outcome.identity = identity_->name;
     outcome.bytes_in = message_bytes_;
     env_->metrics->Finished(answer.error_code(), outcome);
     LogFailure(answer, stage);
@@ -325,6 +332,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   CallEnvironment* const env_;
   grpc::GenericCallbackServerContext* const context_;  // valid until Finish
   const UnaryDoor& door_;
+  const std::shared_ptr<const Identity> identity_;  // may be null
   const Clock::time_point started_;
   Clock::time_point deadline_;
   bool own_deadline_ = false;  // the server's default is the earlier one
@@ -364,8 +372,9 @@ const UnaryDoor kAttendDoor = {Method::kAttend, DecodeAttend};
 
 grpc::ServerGenericBidiReactor* StartAttendCall(
     CallEnvironment* environment, grpc::GenericCallbackServerContext* context,
-    const UnaryDoor& door) {
-  auto call = std::make_shared<AttendCall>(environment, context, door);
+    const UnaryDoor& door, std::shared_ptr<const Identity> identity) {
+  auto call = std::make_shared<AttendCall>(environment, context, door,
+                                           std::move(identity));
   call->Begin();
   return call.get();
 }

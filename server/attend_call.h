@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "server/attention_engine.h"
 #include "server/bounds.h"
+#include "server/caller_access.h"
 #include "server/metrics.h"
 #include "server/recent_errors.h"
 #include "server/wire_codec.h"
@@ -34,6 +35,9 @@ struct CallEnvironment {
   const Bounds bounds;
   const int64_t max_uploads;
 
+  // Null = open to everybody. Outlives the calls.
+  const CallerAccess* access = nullptr;
+
   RecentErrors errors;
   std::atomic<bool> draining{false};
   // Calls whose request message may be in memory or on its way.
@@ -41,6 +45,14 @@ struct CallEnvironment {
   // Calls let in whose reply gRPC has not yet written.
   std::atomic<int64_t> open_calls{0};
 };
+
+// OK with null where access is open to everybody.
+inline absl::StatusOr<std::shared_ptr<const Identity>> CheckAccess(
+    const CallEnvironment& environment, const grpc::ServerContextBase& context,
+    const std::string& full_method) {
+  if (environment.access == nullptr) return nullptr;
+  return environment.access->Check(context, full_method);
+}
 
 // A request message as a door understands it, and its way to answer.
 struct DecodedCall {
@@ -67,10 +79,13 @@ extern const UnaryDoor kInferDoor;   // GRPCInferenceService.ModelInfer
 // deletes itself. Refuses at once, without reading the body, when draining
 // (UNAVAILABLE) or when too many bodies are on their way (RESOURCE_EXHAUSTED).
 //
+// `identity` is who calls (null = nobody asked). Its rights were checked.
+//
 // Threads: gRPC's parse, validate and copy what is small; the engine's copy
 // what is large and send the reply; none of them waits.
 grpc::ServerGenericBidiReactor* StartAttendCall(
     CallEnvironment* environment, grpc::GenericCallbackServerContext* context,
-    const UnaryDoor& door = kAttendDoor);
+    const UnaryDoor& door = kAttendDoor,
+    std::shared_ptr<const Identity> identity = nullptr);
 
 }  // namespace attendant::server

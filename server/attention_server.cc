@@ -3,11 +3,13 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <sys/stat.h>
 
 #include <mutex>
 #include <thread>
 #include <utility>
 
+#include "kernels/base/status_macros.h"
 #include "server/admin_http.h"
 #include "server/attention_service.h"
 #include "server/gpu_metrics.h"
@@ -69,8 +71,12 @@ void AddChannelArguments(const ServerOptions& options,
   }
 }
 
+bool IsUnixSocket(const std::string& address) {
+  return address.rfind("unix:", 0) == 0;
+}
+
 std::string WithPort(const std::string& address, int port) {
-  if (address.rfind("unix:", 0) == 0) return address;
+  if (IsUnixSocket(address)) return address;
   return address.substr(0, address.rfind(':') + 1) + std::to_string(port);
 }
 
@@ -118,25 +124,46 @@ class AttentionServer::Impl {
   }
 
   absl::Status Serve() {
+    ASSIGN_OR_RETURN(access_, CallerAccess::Create(options_.policy));
+    environment_.access = access_.get();
+    std::shared_ptr<grpc::ServerCredentials> plain =
+        grpc::InsecureServerCredentials();
+    std::shared_ptr<grpc::ServerCredentials> network = plain;
+    if (options_.tls.enabled()) {
+      ASSIGN_OR_RETURN(network, MakeTlsCredentials(options_.tls));
+    }
     InitPlugins(options_.reflection);
     grpc::ServerBuilder builder;
     AddChannelArguments(options_, &builder);
     const std::vector<std::string> addresses = options_.ListenAddresses();
     std::vector<int> ports(addresses.size());
     for (size_t i = 0; i < addresses.size(); ++i) {
-      builder.AddListeningPort(addresses[i], grpc::InsecureServerCredentials(),
+      builder.AddListeningPort(addresses[i],
+                               IsUnixSocket(addresses[i]) ? plain : network,
                                &ports[i]);
     }
     builder.RegisterCallbackGenericService(&service_);
     builder.RegisterService(named_service_.get());
     builder.RegisterService(inference_service_.get());
-    server_ = builder.BuildAndStart();
+    {
+      // A socket file must not be open to others even for a moment.
+      const mode_t umask_before = umask(0177);
+      server_ = builder.BuildAndStart();
+      umask(umask_before);
+    }
     if (server_ == nullptr) {
       return absl::UnavailableError("--listen is '" + options_.listen +
                                     "', which cannot be bound");
     }
     for (size_t i = 0; i < addresses.size(); ++i) {
       grpc_addresses_.push_back(WithPort(addresses[i], ports[i]));
+      if (!IsUnixSocket(addresses[i])) continue;
+      const std::string path = addresses[i].substr(5);
+      if (chmod(path.c_str(), static_cast<mode_t>(options_.unix_socket_mode)) !=
+          0) {
+        return absl::UnavailableError("--unix_socket_mode cannot be given to " +
+                                      path);
+      }
     }
     health_.SetReady("");
     health_.Attach(server_->GetHealthCheckService());
@@ -227,6 +254,7 @@ class AttentionServer::Impl {
   GpuMetrics gpu_;
   Metrics metrics_;
   Health health_;
+  std::unique_ptr<CallerAccess> access_;
   CallEnvironment environment_;
   AttentionService service_;
   std::unique_ptr<grpc::Service> named_service_;
@@ -266,6 +294,9 @@ int64_t AttentionServer::Begun() const {
 int64_t AttentionServer::Answered() const {
   return impl_->metrics_.finished(Method::kAttend, grpc::StatusCode::OK) +
          impl_->metrics_.finished(Method::kModelInfer, grpc::StatusCode::OK);
+}
+absl::Status AttentionServer::ReloadPolicy() {
+  return impl_->access_->Reload();
 }
 bool AttentionServer::CheckHealth() { return impl_->CheckHealth(); }
 void AttentionServer::StopBeingReady() { impl_->health_.SetReady("draining"); }

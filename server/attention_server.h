@@ -32,6 +32,9 @@ class AttentionServer {
   // The text of /metrics.
   std::string MetricsText() const;
 
+  // Reads --policy again; an error changes nothing.
+  absl::Status ReloadPolicy();
+
   // False once the engine is unhealthy: then every health name says so and new
   // calls are refused. Call it a few times a second.
   bool CheckHealth();

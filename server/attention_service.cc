@@ -13,6 +13,8 @@
 namespace attendant::server {
 namespace {
 
+constexpr char kGetServerInfo[] =
+    "/attendant.v1.AttentionService/GetServerInfo";
 constexpr char kAttend[] = "/attendant.v1.AttentionService/Attend";
 
 grpc::ByteBuffer Serialized(const google::protobuf::Message& message) {
@@ -45,7 +47,8 @@ class NamedService final : public NamedBase {
                                           const grpc::ByteBuffer* message,
                                           grpc::ByteBuffer* reply) override {
     env_->metrics->Started(Method::kGetServerInfo);
-    const absl::Status status = CheckEmptyRequest(*message);
+    absl::Status status = CheckAccess(*env_, *context, kGetServerInfo).status();
+    if (status.ok()) status = CheckEmptyRequest(*message);
     if (status.ok()) *reply = Serialized(Describe());
     const grpc::Status answer = ToGrpcStatus(status);
     env_->metrics->Finished(Method::kGetServerInfo, answer.error_code());
@@ -68,15 +71,15 @@ class NamedService final : public NamedBase {
   const Clock::time_point started_ = Clock::now();
 };
 
-// Deletes itself. Refuses a method that does not exist.
-class UnknownCall final : public grpc::ServerGenericBidiReactor {
+// Deletes itself. Ends a call before its body is read.
+class RefusedCall final : public grpc::ServerGenericBidiReactor {
  public:
-  UnknownCall(CallEnvironment* environment, const std::string& method) {
-    environment->metrics->Started(Method::kOther);
-    environment->metrics->Finished(Method::kOther,
-                                   grpc::StatusCode::UNIMPLEMENTED);
-    Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED,
-                        "there is no method " + method));
+  RefusedCall(CallEnvironment* environment, Method method,
+              const absl::Status& status) {
+    const grpc::Status answer = ToGrpcStatus(status);
+    environment->metrics->Started(method);
+    environment->metrics->Finished(method, answer.error_code());
+    Finish(answer);
   }
   void OnDone() override { delete this; }
 };
@@ -88,11 +91,16 @@ AttentionService::AttentionService(CallEnvironment* environment)
 
 grpc::ServerGenericBidiReactor* AttentionService::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
-  if (context->method() == kAttend) return StartAttendCall(env_, context);
-  if (context->method() == kModelInferMethod) {
-    return StartAttendCall(env_, context, kInferDoor);
-  }
-  return new UnknownCall(env_, context->method());
+  const UnaryDoor* door = nullptr;
+  if (context->method() == kAttend) door = &kAttendDoor;
+  if (context->method() == kModelInferMethod) door = &kInferDoor;
+  const Method method = door == nullptr ? Method::kOther : door->method;
+  const auto identity = CheckAccess(*env_, *context, context->method());
+  if (!identity.ok()) return new RefusedCall(env_, method, identity.status());
+  if (door != nullptr) return StartAttendCall(env_, context, *door, *identity);
+  return new RefusedCall(
+      env_, method,
+      absl::UnimplementedError("there is no method " + context->method()));
 }
 
 std::unique_ptr<grpc::Service> MakeNamedService(CallEnvironment* environment) {

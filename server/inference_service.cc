@@ -73,6 +73,8 @@ using Base = inference::GRPCInferenceService::WithGenericMethod_ModelInfer<
 using Context = grpc::CallbackServerContext;
 using Reactor = grpc::ServerUnaryReactor;
 
+constexpr char kService[] = "/inference.GRPCInferenceService/";
+
 class InferenceService final : public Base {
  public:
   InferenceService(CallEnvironment* environment, const Health* health)
@@ -81,37 +83,44 @@ class InferenceService final : public Base {
   Reactor* ServerLive(Context* context, const inference::ServerLiveRequest*,
                       inference::ServerLiveResponse* reply) override {
     reply->set_live(health_->why_not_live().empty());
-    return Answer(context, absl::OkStatus());
+    return Answer(context, "ServerLive", absl::OkStatus());
   }
   Reactor* ServerReady(Context* context, const inference::ServerReadyRequest*,
                        inference::ServerReadyResponse* reply) override {
     reply->set_ready(health_->why_not_ready().empty());
-    return Answer(context, absl::OkStatus());
+    return Answer(context, "ServerReady", absl::OkStatus());
   }
   Reactor* ModelReady(Context* context,
                       const inference::ModelReadyRequest* request,
                       inference::ModelReadyResponse* reply) override {
     reply->set_ready(CheckModel(request->name(), request->version()).ok() &&
                      health_->why_not_ready().empty());
-    return Answer(context, absl::OkStatus());
+    return Answer(context, "ModelReady", absl::OkStatus());
   }
   Reactor* ServerMetadata(Context* context,
                           const inference::ServerMetadataRequest*,
                           inference::ServerMetadataResponse* reply) override {
     reply->set_name("attendant-server");
     reply->set_version(ServerVersion());
-    return Answer(context, absl::OkStatus());
+    return Answer(context, "ServerMetadata", absl::OkStatus());
   }
   Reactor* ModelMetadata(Context* context,
                          const inference::ModelMetadataRequest* request,
                          ModelMetadataResponse* reply) override {
     const absl::Status status = CheckModel(request->name(), request->version());
     if (status.ok()) DescribeModel(reply);
-    return Answer(context, status);
+    return Answer(context, "ModelMetadata", status);
   }
 
  private:
-  Reactor* Answer(Context* context, const absl::Status& status) {
+  // gRPC sends no message with an error, so access may be looked at last.
+  Reactor* Answer(Context* context, const char* method, absl::Status status) {
+    if (absl::Status access =
+            CheckAccess(*env_, *context, std::string(kService) + method)
+                .status();
+        !access.ok()) {
+      status = access;
+    }
     const grpc::Status answer = ToGrpcStatus(status);
     env_->metrics->Started(Method::kOther);
     env_->metrics->Finished(Method::kOther, answer.error_code());

@@ -2,6 +2,7 @@
 #include <malloc.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -27,20 +28,21 @@ enum ExitCode {
   kCutOff = 4,     // calls were left when the drain's time was over
 };
 
-sigset_t StopSignals() {
+sigset_t AwaitedSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
   return signals;
 }
 
-// True if a stop signal came within `milliseconds`.
-bool WaitForSignal(const sigset_t& signals, int64_t milliseconds) {
+// The signal that came within `milliseconds`, or 0.
+int WaitForSignal(const sigset_t& signals, int64_t milliseconds) {
   timespec time{};
   time.tv_sec = static_cast<time_t>(milliseconds / 1000);
   time.tv_nsec = static_cast<long>(milliseconds % 1000 * 1'000'000);
-  return sigtimedwait(&signals, nullptr, &time) > 0;
+  return std::max(sigtimedwait(&signals, nullptr, &time), 0);
 }
 
 void PrintStart(const ServerOptions& options, AttentionServer& server) {
@@ -48,7 +50,7 @@ void PrintStart(const ServerOptions& options, AttentionServer& server) {
   std::string grpc;
   for (const std::string& address : server.grpc_addresses()) {
     grpc += (grpc.empty() ? "" : ",") + address;
-    if (!IsLoopback(address)) {
+    if (!IsLoopback(address) && !options.tls.enabled()) {
       Log(LogLevel::kWarning,
           "plaintext beyond this machine: anyone who reaches the address can "
           "read and send tensors",
@@ -71,6 +73,15 @@ void PrintStart(const ServerOptions& options, AttentionServer& server) {
   std::fflush(stdout);
 }
 
+void ReloadPolicy(AttentionServer& server) {
+  if (absl::Status status = server.ReloadPolicy(); status.ok()) {
+    Log(LogLevel::kInfo, "SIGHUP: the policy is read again");
+  } else {
+    Log(LogLevel::kError, "SIGHUP: the policy stays as it was",
+        {{"error", std::string(status.message())}});
+  }
+}
+
 // Serves until a stop signal or an unhealthy device, then drains.
 ExitCode ServeUntilStopped(const ServerOptions& options,
                            const sigset_t& signals, AttentionServer& server) {
@@ -78,7 +89,9 @@ ExitCode ServeUntilStopped(const ServerOptions& options,
   bool healthy = true;
   int64_t begun = 0;
   int idle_periods = 0;
-  while (healthy && !WaitForSignal(signals, kHealthPeriodMs)) {
+  for (int signal = 0; healthy && (signal == 0 || signal == SIGHUP);
+       signal = WaitForSignal(signals, kHealthPeriodMs)) {
+    if (signal == SIGHUP) ReloadPolicy(server);
     healthy = server.CheckHealth();
     idle_periods = server.Begun() == begun ? idle_periods + 1 : 0;
     begun = server.Begun();
@@ -117,7 +130,7 @@ ExitCode Run(const std::vector<std::string>& arguments) {
     return kDrained;
   }
   // Blocked before any thread starts, so that only this one takes them.
-  const sigset_t signals = StopSignals();
+  const sigset_t signals = AwaitedSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
 

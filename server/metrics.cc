@@ -182,6 +182,9 @@ void Metrics::Finished(int code, const AttendOutcome& outcome) {
   std::lock_guard lock(mu_);
   FinishedLocked(outcome.method, code);
   counters_.bytes_in += outcome.bytes_in;
+  Usage& usage = counters_.usage[outcome.identity];
+  ++(code == kOk ? usage.answered : usage.refused);
+  usage.bytes_in += outcome.bytes_in;
   if (code == kCancelled)
     ++counters_.cancelled[stage];
   else if (code == kDeadlineExceeded)
@@ -190,6 +193,9 @@ void Metrics::Finished(int code, const AttendOutcome& outcome) {
     ++counters_.rejected[stage];
   if (code != kOk) return;
   counters_.bytes_out += outcome.bytes_out;
+  usage.bytes_out += outcome.bytes_out;
+  usage.kernel_seconds +=
+      outcome.busy_ns[static_cast<int>(Stage::kKernel)] * 1e-9;
   counters_.total.Observe(outcome.total_ns * 1e-9);
   for (int s = 0; s < kNumStages; ++s) {
     counters_.stages[s].Observe(outcome.exposed_ns[s] * 1e-9);
@@ -234,6 +240,35 @@ void Metrics::AddCalls(const Counters& counters, Families* families) {
                 {{"method", kMethodNames[m]}, {"code", kCodeNames[c]}},
                 static_cast<double>(counters.finished[m][c]));
     }
+  }
+}
+
+void Metrics::AddUsage(const Counters& counters, Families* families) {
+  MetricFamily& calls = AddFamily(
+      families, "attendant_identity_requests_total",
+      "Calls for attention that ended, by identity of the policy and result.",
+      MetricType::Counter);
+  for (const auto& [identity, usage] : counters.usage) {
+    AddSample(&calls, {{"identity", identity}, {"result", "answered"}},
+              static_cast<double>(usage.answered));
+    AddSample(&calls, {{"identity", identity}, {"result", "refused"}},
+              static_cast<double>(usage.refused));
+  }
+  MetricFamily& bytes =
+      AddFamily(families, "attendant_identity_bytes_total",
+                "Message bytes of calls for attention, by identity.",
+                MetricType::Counter);
+  for (const auto& [identity, usage] : counters.usage) {
+    AddSample(&bytes, {{"identity", identity}, {"direction", "in"}},
+              static_cast<double>(usage.bytes_in));
+    AddSample(&bytes, {{"identity", identity}, {"direction", "out"}},
+              static_cast<double>(usage.bytes_out));
+  }
+  MetricFamily& seconds = AddFamily(
+      families, "attendant_identity_kernel_seconds_total",
+      "Device time of answered calls, by identity.", MetricType::Counter);
+  for (const auto& [identity, usage] : counters.usage) {
+    AddSample(&seconds, {{"identity", identity}}, usage.kernel_seconds);
   }
 }
 
@@ -321,6 +356,7 @@ std::vector<MetricFamily> Metrics::Collect(const EngineSnapshot& engine,
            "0 after an error of the device that only a restart heals.",
            engine.healthy ? 1 : 0);
   AddCalls(counters, &families);
+  AddUsage(counters, &families);
   AddEnds(counters, &families);
   AddTimes(counters, &families);
   AddQueue(engine, &families);

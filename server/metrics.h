@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -23,10 +24,11 @@ const char* GrpcCodeName(int code);
 
 // How a call for attention ended, beside its gRPC code.
 struct AttendOutcome {
-  Method method = Method::kAttend;  // the door it came by
-  Stage stage = Stage::kReceive;    // the last one reached
-  int64_t bytes_in = 0;             // of the request message, 0 = never arrived
-  int64_t bytes_out = 0;            // of the reply message
+  Method method = Method::kAttend;     // the door it came by
+  std::string identity = "anonymous";  // of the policy: few
+  Stage stage = Stage::kReceive;       // the last one reached
+  int64_t bytes_in = 0;   // of the request message, 0 = never arrived
+  int64_t bytes_out = 0;  // of the reply message
   // The rest is read only when the code is OK.
   std::array<int64_t, kNumStages> exposed_ns{};
   std::array<int64_t, kNumStages> busy_ns{};
@@ -72,6 +74,12 @@ class Metrics {
                                                 bool ready) const;
 
  private:
+  // What one identity had of the server.
+  struct Usage {
+    uint64_t answered = 0, refused = 0;
+    uint64_t bytes_in = 0, bytes_out = 0;
+    double kernel_seconds = 0;
+  };
   struct Counters {
     Counters();
     std::array<uint64_t, kNumMethods> started{};
@@ -83,10 +91,12 @@ class Metrics {
     HistogramData total;
     std::vector<HistogramData> stages;
     HistogramData batch_requests, batch_tokens;
+    std::map<std::string, Usage> usage;  // by identity
   };
   using Families = std::vector<prometheus::MetricFamily>;
   static void AddCalls(const Counters& counters, Families* families);
   static void AddEnds(const Counters& counters, Families* families);
+  static void AddUsage(const Counters& counters, Families* families);
   static void AddTimes(const Counters& counters, Families* families);
   void FinishedLocked(Method method, int code);
 

@@ -156,6 +156,46 @@ void AddServing(ServerOptions* o, std::vector<Option>* table) {
                           "gRPC server reflection (grpcurl)")});
 }
 
+Option ModeOption(const std::string& name, int64_t* target,
+                  const std::string& help) {
+  auto set = [=](const std::string& text) {
+    int64_t mode = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, mode, 8);
+    if (error != std::errc() || stop != end || mode < 0 || mode > 0777) {
+      return BadValue(name, text, "an octal file mode, 0..777");
+    }
+    *target = mode;
+    return absl::OkStatus();
+  };
+  char initial[8];
+  std::snprintf(initial, sizeof(initial), "%04o",
+                static_cast<unsigned>(*target));
+  return {name, "MODE", help, initial, set};
+}
+
+void AddSecurity(ServerOptions* o, std::vector<Option>* table) {
+  table->insert(
+      table->end(),
+      {TextOption("tls_cert", "FILE", &o->tls.certificate,
+                  "PEM certificate chain: TLS on every HOST:PORT of --listen "
+                  "(unix sockets stay plain)"),
+       TextOption("tls_key", "FILE", &o->tls.key, "its PEM key, unencrypted"),
+       TextOption("tls_client_ca", "FILE", &o->tls.client_ca,
+                  "mutual TLS: clients must show a certificate of this PEM "
+                  "authority"),
+       IntegerOption("tls_refresh_seconds", &o->tls.refresh_seconds,
+                     {1, 86'400},
+                     "how often these files are looked at: new connections "
+                     "use what they hold"),
+       TextOption("policy", "FILE", &o->policy,
+                  "JSON file that says who may call what (see "
+                  "server/access_policy.h), read again on SIGHUP; empty = "
+                  "everybody everything"),
+       ModeOption("unix_socket_mode", &o->unix_socket_mode,
+                  "file mode of unix sockets, octal")});
+}
+
 void AddEngine(ServerOptions* o, std::vector<Option>* table) {
   EngineOptions* e = &o->engine;
   using Backend = EngineOptions::Backend;
@@ -262,6 +302,7 @@ void AddTransport(ServerOptions* o, std::vector<Option>* table) {
 std::vector<Option> OptionTable(ServerOptions* options) {
   std::vector<Option> table;
   AddServing(options, &table);
+  AddSecurity(options, &table);
   AddEngine(options, &table);
   AddBounds(options, &table);
   AddTransport(options, &table);

@@ -87,6 +87,16 @@ absl::Status CheckTogether(const ServerOptions& options) {
         std::to_string(options.bounds.max_queued_bytes) +
         ", must be at most --host_pool_bytes, " + std::to_string(pool));
   }
+  if (options.tls.certificate.empty() != options.tls.key.empty()) {
+    return absl::InvalidArgumentError(
+        "--tls_cert and --tls_key are one set, one empty, must be set both or "
+        "neither");
+  }
+  if (!options.tls.client_ca.empty() && !options.tls.enabled()) {
+    return absl::InvalidArgumentError("--tls_client_ca is '" +
+                                      options.tls.client_ca +
+                                      "', must be empty without --tls_cert");
+  }
   if (options.bounds.max_request_bytes > int64_t{INT32_MAX}) {
     return absl::InvalidArgumentError(
         "--max_request_bytes is " +

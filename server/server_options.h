@@ -9,6 +9,7 @@
 #include "server/attention_engine.h"
 #include "server/bounds.h"
 #include "server/log.h"
+#include "server/transport_security.h"
 
 namespace attendant::server {
 
@@ -18,6 +19,10 @@ struct ServerOptions {
   // /metrics, /healthz, /readyz, /statusz; empty = none. Port 0 = any.
   std::string http = "127.0.0.1:9090";
   LogLevel log_level = LogLevel::kInfo;
+
+  TlsOptions tls;      // of host:port addresses; unix sockets are plain
+  std::string policy;  // file; empty = everybody may call everything
+  int64_t unix_socket_mode = 0600;
 
   EngineOptions engine;
   // max_queued_bytes 0 = host_pool_bytes; ParseCommandLine puts that in.
