@@ -5,6 +5,9 @@
 #include "absl/strings/str_format.h"
 #include "client/cpp/cli/attend_commands.h"
 #include "client/cpp/cli/bench/bench_command.h"
+#include "client/cpp/cli/completion.h"
+#include "client/cpp/cli/plot/plot_command.h"
+#include "client/cpp/cli/watch/watch_command.h"
 
 namespace attendant::client::cli {
 namespace {
@@ -33,8 +36,9 @@ std::string MainHelp() {
 }  // namespace
 
 const std::vector<Command>& Commands() {
-  static const std::vector<Command> commands = {AttendCommand(), CheckCommand(),
-                                                InfoCommand(), BenchCommand()};
+  static const std::vector<Command> commands = {
+      AttendCommand(), CheckCommand(), InfoCommand(),      BenchCommand(),
+      PlotCommand(),   WatchCommand(), CompletionCommand()};
   return commands;
 }
 

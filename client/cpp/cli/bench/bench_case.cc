@@ -39,6 +39,7 @@ constexpr FlagSpec kFlags[] = {
     {"lse", "", "ask for the log-sum-exp too"},
     {"verify", "", "each shape's answer is bitwise the unary door's"},
     {"json", "FILE", "write every row and histogram; - = stdout"},
+    {"html", "FILE", "write a page with plots, without outside assets"},
     {"help", "", "show this"},
 };
 

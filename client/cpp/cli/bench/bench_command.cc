@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <random>
@@ -15,7 +14,9 @@
 #include "client/cpp/cli/bench/bench_report.h"
 #include "client/cpp/cli/bench/load_runner.h"
 #include "client/cpp/cli/connection_flags.h"
+#include "client/cpp/cli/plot/bench_charts.h"
 #include "client/cpp/cli/progress_bar.h"
+#include "client/cpp/cli/text_file.h"
 #include "client/cpp/client_error.h"
 #include "client/cpp/door.h"
 #include "client/cpp/door_chooser.h"
@@ -161,19 +162,6 @@ absl::StatusOr<LoadResult> RunCase(const BenchCase& one, const Target& target,
                  [&](double done) { bar.Show(done); });
 }
 
-absl::Status WriteText(const std::string& flag, const std::string& path,
-                       const std::string& text) {
-  if (path == "-") {
-    Print(text);
-    return absl::OkStatus();
-  }
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (file) return absl::OkStatus();
-  return InvalidField(flag, path, "a file that can be written");
-}
-
 std::string CommandLineOf(const Flags& flags) {
   std::string line = "attendant bench";
   for (const auto& [name, value] : flags.values()) {
@@ -219,7 +207,12 @@ int RunBench(const Flags& flags) {
       ReportJson(*info, CommandLineOf(flags), std::move(rows));
   if (flags.Has("json")) {
     const absl::Status written =
-        WriteText("--json", flags.String("json"), report.dump(1) + "\n");
+        WriteTextFile("--json", flags.String("json"), report.dump(1) + "\n");
+    if (!written.ok()) return Fail(written, kUsage);
+  }
+  if (flags.Has("html")) {
+    const absl::Status written =
+        WriteTextFile("--html", flags.String("html"), BenchPage(report));
     if (!written.ok()) return Fail(written, kUsage);
   }
   return any_failed ? kCheckFailed : kOk;
@@ -240,7 +233,7 @@ Command BenchCommand() {
               "attendant bench --shapes=s128h16d128,s8192h16d128 "
               "--concurrency=1,4,16\n"
               "attendant bench --rate=100,500,1000 --seconds=10 "
-              "--json=rows.json\n"
+              "--html=report.html\n"
               "attendant bench --door=unary --connections=8 --concurrency=16 "
               "--json=rows.json\n",
           .flags = JoinFlags({BenchFlags(), ConnectionFlags()}),

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# watch.sh SERVER ATTENDANT: attendant watch and bench against a server with an
+# HTTP port: what watch counts is what bench sent.
+set -euo pipefail
+server=$1 attendant=$2
+work=$(mktemp -d)
+"$server" --listen=127.0.0.1:0 --http=127.0.0.1:0 --lame_duck_seconds=0 \
+  --host_pool_bytes=64M --max_queued_bytes=64M > "$work/start" 2> "$work/log" &
+pid=$!
+trap 'kill $pid 2>/dev/null || true; rm -rf "$work"' EXIT
+until grep -q ' ready: ' "$work/start"; do
+  kill -0 $pid || { cat "$work/log"; exit 1; }
+  read -rt 0.1 <> <(:) || true
+done
+grpc=$(sed -E 's/.* grpc=([^ ]+) .*/\1/' "$work/start")
+http=$(sed -E 's/.* http=([^ ]+) .*/\1/' "$work/start")
+"$attendant" watch --server="$grpc" --http="$http" --json --count=1 \
+  --interval=3 > "$work/frame" &
+watch=$!
+read -rt 0.5 <> <(:) || true
+"$attendant" bench --server="$grpc" --shapes=s16h2d64 --requests=50 --warmup=0 \
+  --dtype=bf16 --verify --json="$work/rows.json" --html="$work/page.html"
+wait $watch
+"$attendant" watch --server="$grpc" --http="$http" --count=1 --interval=0.1 |
+  grep -q 'host pool'
+"$attendant" plot "$work/rows.json" --what=stages | grep -q '</svg>'
+grep -q '</html>' "$work/page.html"
+python3 - "$work/frame" <<'PY'
+import json, sys
+frame = json.load(open(sys.argv[1]))
+calls = frame["requests_per_s"] * frame["seconds"]
+assert 50 <= round(calls) <= 52, frame  # --verify makes two more
+assert frame["stages"]["kernel"]["p99_ms"] > 0, frame
+PY
+if "$attendant" watch --server="$grpc" --http=127.0.0.1:1 --count=1; then
+  exit 1
+else
+  [ $? = 4 ]
+fi
