@@ -48,8 +48,9 @@ std::string RowName(const ordered_json& row) {
   if (row.contains("rate")) {
     return absl::StrCat(SeriesName(row), ", ", Number(row, "rate"), "/s");
   }
-  return absl::StrCat(SeriesName(row), ", ", Number(row, "concurrency", 1),
-                      " callers");
+  const double callers = Number(row, "concurrency", 1);
+  return absl::StrCat(SeriesName(row), ", ", callers,
+                      callers == 1 ? " caller" : " callers");
 }
 
 bool IsOpen(const ordered_json& row) { return row.contains("rate"); }

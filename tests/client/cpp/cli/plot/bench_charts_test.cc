@@ -41,7 +41,7 @@ TEST(BenchCharts, DrawEveryKind) {
   EXPECT_THAT(*BenchChart("latency", rows), HasSubstr("large: flight s8h1d8"));
   EXPECT_THAT(*BenchChart("throughput", rows), HasSubstr("gbps: 4, 1.5"));
   // Three of four calls took at most 2 ms: one in four took longer.
-  EXPECT_THAT(*BenchChart("percentiles", rows), HasSubstr("callers: 4, 2<"));
+  EXPECT_THAT(*BenchChart("percentiles", rows), HasSubstr("1 caller: 4, 2<"));
   EXPECT_THAT(*BenchChart("stages", rows), HasSubstr("kernel: 0.25 ms"));
   EXPECT_THAT(*BenchChart("stages", rows),
               HasSubstr("wire and client: 1.75 ms"));
