@@ -31,17 +31,19 @@ ATTENDANT_BF16 inline __m512i LoadChunk(const uint16_t* row, int64_t left) {
       static_cast<__mmask32>((uint32_t{1} << left) - 1), row);
 }
 
-// Rows behind the end may be named: a prefetch never faults.
-inline void PrefetchRow(const uint16_t* from, int64_t rows, int64_t pitch,
-                        int64_t size) {
-  const uintptr_t row = reinterpret_cast<uintptr_t>(from) + rows * pitch * 2;
-  for (int64_t c = 0; c < size * 2; c += 64) {
-    __builtin_prefetch(reinterpret_cast<const void*>(row + c));
-  }
+// Fetches what lies `bytes` behind the line at `from` (maybe behind the end: a
+// prefetch never faults). Spread over the arithmetic: some processors drop
+// prefetches that come faster than memory answers.
+inline void PrefetchAhead(const uint16_t* from, int64_t bytes) {
+  if (bytes == 0) return;
+  __builtin_prefetch(
+      reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + bytes));
 }
 
-int64_t PrefetchKeys(int64_t size) {
-  return std::clamp<int64_t>(kPrefetchBytes / (2 * size), 4, kDecodeBlock);
+// About kPrefetchBytes of one head, in whole rows.
+int64_t PrefetchDistance(int64_t size, int64_t pitch) {
+  return 2 * pitch *
+         std::clamp<int64_t>(kPrefetchBytes / (2 * size), 4, kDecodeBlock);
 }
 
 // [a, b] -> sums of pairs of lanes in each block of 128 bits, side by side.
@@ -59,11 +61,11 @@ ATTENDANT_BF16 inline void StoreSums(const __m512* v, float scale, float* to) {
   _mm_storeu_ps(to, _mm_mul_ps(quarter, _mm_set1_ps(scale)));
 }
 
-// 4 keys against kRows rows of Q.
+// 4 keys against kRows rows of Q; fetches K `ahead` bytes from here.
 template <int kRows>
 ATTENDANT_BF16 inline void ScoreKeys(const DecodeScoresArgs& a,
                                      const uint16_t (*q)[kMaxChunks * kWide],
-                                     int first) {
+                                     int first, int64_t ahead) {
   const uint16_t* k[4];
   for (int i = 0; i < 4; ++i) {
     k[i] = static_cast<const uint16_t*>(a.k) +
@@ -80,6 +82,7 @@ ATTENDANT_BF16 inline void ScoreKeys(const DecodeScoresArgs& a,
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       keys[i] = AsPairs(LoadChunk(k[i] + c, a.head_dim - c));
+      PrefetchAhead(k[i] + c, ahead);
     }
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
@@ -107,14 +110,8 @@ ATTENDANT_BF16 void ScoresOf(const DecodeScoresArgs& a, bool prefetch) {
                              _mm512_loadu_ps(a.q + r * a.q_pitch + c))));
     }
   }
-  const auto* k = static_cast<const uint16_t*>(a.k);
-  const int64_t ahead = PrefetchKeys(a.head_dim);
-  for (int n = 0; n < a.num_keys; n += 4) {
-    for (int i = 0; prefetch && i < 4; ++i) {
-      PrefetchRow(k, n + i + ahead, a.k_pitch, a.head_dim);
-    }
-    ScoreKeys<kRows>(a, q, n);
-  }
+  const int64_t ahead = prefetch ? PrefetchDistance(a.head_dim, a.k_pitch) : 0;
+  for (int n = 0; n < a.num_keys; n += 4) ScoreKeys<kRows>(a, q, n, ahead);
 }
 
 void Scores(const DecodeScoresArgs& args) {
@@ -165,41 +162,36 @@ ATTENDANT_BF16 inline __m512i FiniteOnly(__m512i bf16) {
       bf16);
 }
 
-// kRows rows of O, kChunks chunks of 32 dims from `first` on. False, with O
-// unchanged, if the result is not finite (unless V is made finite).
+// Keys that all slices of O take before the next ones, an even number: few, so
+// that V is in the first cache for all slices but the first.
+constexpr int kKeysOfSlice = 16;
+// Sums of one row, in the order that interleaving leaves.
+constexpr int kMaxSums = 256;
+
+// Adds keys [begin, end) to kChunks chunks of 32 dims from `first` on, and
+// fetches the same dims `ahead` bytes from here.
 template <int kRows, int kChunks, bool kFiniteOnly>
-ATTENDANT_BF16 inline bool Slice(const DecodeValuesArgs& a,
+ATTENDANT_BF16 inline void Slice(const DecodeValuesArgs& a,
                                  const uint16_t (*p)[kDecodeBlock],
-                                 int64_t first, bool prefetch) {
-  const Shuffles shuffles = MakeShuffles();
-  __m512 sums[kRows][2 * kChunks];
+                                 int64_t first, int begin, int end,
+                                 int64_t ahead, float (*sums)[kMaxSums]) {
+  __m512 o[kRows][2 * kChunks];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-    const __m512 alpha = _mm512_set1_ps(a.alpha[r]);
-#pragma GCC unroll 2
-    for (int c = 0; c < kChunks; ++c) {
-      const float* o = a.o + r * a.o_pitch + first + c * kWide;
-      const bool both = a.head_dim_v - first - c * kWide > 16;
-      const __m512 dims0 = _mm512_mul_ps(_mm512_loadu_ps(o), alpha);
-      const __m512 dims1 = both ? _mm512_mul_ps(_mm512_loadu_ps(o + 16), alpha)
-                                : _mm512_setzero_ps();
-      sums[r][2 * c] =
-          _mm512_permutex2var_ps(dims0, shuffles.low_from_dims, dims1);
-      sums[r][2 * c + 1] =
-          _mm512_permutex2var_ps(dims0, shuffles.high_from_dims, dims1);
+#pragma GCC unroll 4
+    for (int v = 0; v < 2 * kChunks; ++v) {
+      o[r][v] = _mm512_load_ps(sums[r] + first + v * 16);
     }
   }
-  const auto* row = static_cast<const uint16_t*>(a.v) + first;
-  const int64_t ahead = PrefetchKeys(a.head_dim_v);
-  for (int n = 0; n < a.num_keys; n += 2, row += 2 * a.v_pitch) {
-    if (prefetch) {
-      PrefetchRow(row, ahead, a.v_pitch, a.head_dim_v);
-      PrefetchRow(row, ahead + 1, a.v_pitch, a.head_dim_v);
-    }
+  const auto* row =
+      static_cast<const uint16_t*>(a.v) + begin * a.v_pitch + first;
+  for (int n = begin; n < end; n += 2, row += 2 * a.v_pitch) {
     __m512bh values[2 * kChunks];
 #pragma GCC unroll 2
     for (int c = 0; c < kChunks; ++c) {
       const int64_t left = a.head_dim_v - first - c * kWide;
+      PrefetchAhead(row + c * kWide, ahead);
+      PrefetchAhead(row + a.v_pitch + c * kWide, ahead);
       __m512i even = LoadChunk(row + c * kWide, left);
       __m512i odd = n + 1 < a.num_keys
                         ? LoadChunk(row + a.v_pitch + c * kWide, left)
@@ -218,44 +210,74 @@ ATTENDANT_BF16 inline bool Slice(const DecodeValuesArgs& a,
       const __m512bh weights = AsPairs(_mm512_set1_epi32(pair));
 #pragma GCC unroll 4
       for (int v = 0; v < 2 * kChunks; ++v) {
-        sums[r][v] = _mm512_dpbf16_ps(sums[r][v], weights, values[v]);
+        o[r][v] = _mm512_dpbf16_ps(o[r][v], weights, values[v]);
       }
-    }
-  }
-  if (!kFiniteOnly) {
-    __m512 poison = _mm512_setzero_ps();
-    for (int r = 0; r < kRows; ++r) {
-      for (int v = 0; v < 2 * kChunks; ++v) {
-        poison = _mm512_fmadd_ps(sums[r][v], _mm512_setzero_ps(), poison);
-      }
-    }
-    if (_mm512_cmp_ps_mask(poison, _mm512_setzero_ps(), _CMP_NEQ_UQ) != 0) {
-      return false;
     }
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-    for (int c = 0; c < kChunks; ++c) {
-      float* o = a.o + r * a.o_pitch + first + c * kWide;
-      const __m512 low = sums[r][2 * c], high = sums[r][2 * c + 1];
+#pragma GCC unroll 4
+    for (int v = 0; v < 2 * kChunks; ++v) {
+      _mm512_store_ps(sums[r] + first + v * 16, o[r][v]);
+    }
+  }
+}
+
+// alpha * O in the sums' order.
+template <int kRows>
+ATTENDANT_BF16 inline void LoadSums(const DecodeValuesArgs& a,
+                                    float (*sums)[kMaxSums]) {
+  const Shuffles shuffles = MakeShuffles();
+  for (int r = 0; r < kRows; ++r) {
+    const __m512 alpha = _mm512_set1_ps(a.alpha[r]);
+    for (int64_t c = 0; c < a.head_dim_v; c += kWide) {
+      const float* o = a.o + r * a.o_pitch + c;
+      const __m512 dims0 = _mm512_mul_ps(_mm512_loadu_ps(o), alpha);
+      const __m512 dims1 = a.head_dim_v - c > 16
+                               ? _mm512_mul_ps(_mm512_loadu_ps(o + 16), alpha)
+                               : _mm512_setzero_ps();
+      _mm512_store_ps(sums[r] + c, _mm512_permutex2var_ps(
+                                       dims0, shuffles.low_from_dims, dims1));
+      _mm512_store_ps(
+          sums[r] + c + 16,
+          _mm512_permutex2var_ps(dims0, shuffles.high_from_dims, dims1));
+    }
+  }
+}
+
+template <int kRows>
+ATTENDANT_BF16 inline void StoreSums(const DecodeValuesArgs& a,
+                                     const float (*sums)[kMaxSums]) {
+  const Shuffles shuffles = MakeShuffles();
+  for (int r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < a.head_dim_v; c += kWide) {
+      float* o = a.o + r * a.o_pitch + c;
+      const __m512 low = _mm512_load_ps(sums[r] + c);
+      const __m512 high = _mm512_load_ps(sums[r] + c + 16);
       _mm512_storeu_ps(o, _mm512_permutex2var_ps(low, shuffles.dims0, high));
-      if (a.head_dim_v - first - c * kWide > 16) {
+      if (a.head_dim_v - c > 16) {
         _mm512_storeu_ps(o + 16,
                          _mm512_permutex2var_ps(low, shuffles.dims1, high));
       }
     }
   }
-  return true;
 }
 
-template <int kRows, int kChunks>
-ATTENDANT_BF16 inline bool SliceOrFinite(const DecodeValuesArgs& a,
-                                         const uint16_t (*p)[kDecodeBlock],
-                                         int64_t first, bool prefetch) {
-  if (Slice<kRows, kChunks, false>(a, p, first, prefetch)) return true;
-  Slice<kRows, kChunks, true>(a, p, first, false);
-  return false;
+template <int kRows, bool kFiniteOnly>
+ATTENDANT_BF16 inline void AddValues(const DecodeValuesArgs& a,
+                                     const uint16_t (*p)[kDecodeBlock],
+                                     int64_t ahead, float (*sums)[kMaxSums]) {
+  LoadSums<kRows>(a, sums);
+  for (int n = 0; n < a.num_keys; n += kKeysOfSlice) {
+    const int end = std::min(n + kKeysOfSlice, a.num_keys);
+    int64_t c = 0;
+    for (; c + 2 * kWide <= a.head_dim_v; c += 2 * kWide) {
+      Slice<kRows, 2, kFiniteOnly>(a, p, c, n, end, ahead, sums);
+    }
+    for (; c < a.head_dim_v; c += kWide) {
+      Slice<kRows, 1, kFiniteOnly>(a, p, c, n, end, ahead, sums);
+    }
+  }
 }
 
 template <int kRows>
@@ -268,14 +290,21 @@ ATTENDANT_BF16 bool ValuesOf(const DecodeValuesArgs& a, bool prefetch) {
                              _mm512_loadu_ps(a.p + r * kDecodeBlock + n))));
     }
   }
-  bool finite = true;
-  int64_t c = 0;
-  for (; c + 2 * kWide <= a.head_dim_v; c += 2 * kWide) {
-    finite &= SliceOrFinite<kRows, 2>(a, p, c, prefetch && c == 0);
+  alignas(64) float sums[kRows][kMaxSums];
+  AddValues<kRows, false>(
+      a, p, prefetch ? PrefetchDistance(a.head_dim_v, a.v_pitch) : 0, sums);
+  __m512 poison = _mm512_setzero_ps();
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t stored = (a.head_dim_v + kWide - 1) / kWide * kWide;
+    for (int64_t c = 0; c < stored; c += 16) {
+      poison = _mm512_fmadd_ps(_mm512_load_ps(sums[r] + c), _mm512_setzero_ps(),
+                               poison);
+    }
   }
-  for (; c < a.head_dim_v; c += kWide) {
-    finite &= SliceOrFinite<kRows, 1>(a, p, c, prefetch && c == 0);
-  }
+  const bool finite =
+      _mm512_cmp_ps_mask(poison, _mm512_setzero_ps(), _CMP_NEQ_UQ) == 0;
+  if (!finite) AddValues<kRows, true>(a, p, 0, sums);
+  StoreSums<kRows>(a, sums);
   return finite;
 }
 

@@ -27,24 +27,24 @@ using DecodeVec = hn::Vec<DecodeTag>;
 // memory delivers in its latency.
 inline constexpr int64_t kPrefetchBytes = 8192;
 
-// Keys from now on of which the row is fetched.
+// The same in whole rows, of which those of other heads may lie between.
 template <class Type>
-HWY_INLINE int64_t PrefetchKeys(int64_t size) {
+HWY_INLINE int64_t PrefetchDistance(int64_t size, int64_t pitch) {
   const int64_t bytes = size * sizeof(typename Type::Stored);
-  return std::clamp<int64_t>(kPrefetchBytes / bytes, 4, kDecodeBlock);
+  const int64_t keys =
+      std::clamp<int64_t>(kPrefetchBytes / bytes, 4, kDecodeBlock);
+  return keys * pitch * sizeof(typename Type::Stored);
 }
 
-// Fetches a row that may lie behind the end: a prefetch never faults.
-template <class Type>
-HWY_INLINE void PrefetchRow(const typename Type::Stored* from, int64_t rows,
-                            int64_t pitch, int64_t size) {
-  constexpr int64_t kLine = 64;
-  const int64_t bytes = size * sizeof(typename Type::Stored);
-  const uintptr_t row = reinterpret_cast<uintptr_t>(from) +
-                        rows * pitch * sizeof(typename Type::Stored);
-  for (int64_t c = 0; c < bytes; c += kLine) {
-    hwy::Prefetch(reinterpret_cast<const char*>(row + c));
-  }
+// Fetches what lies `bytes` behind `from` (maybe behind the end: a prefetch
+// never faults), once for each line of 64 bytes of a row; `c` is the place in
+// the row. Spread over the arithmetic: some processors drop prefetches that
+// come faster than memory answers.
+template <class Stored>
+HWY_INLINE void PrefetchAhead(const Stored* from, int64_t c, int64_t bytes) {
+  if (bytes == 0 || c * sizeof(Stored) % 64 != 0) return;
+  hwy::Prefetch(reinterpret_cast<const char*>(
+      reinterpret_cast<uintptr_t>(from + c) + bytes));
 }
 
 #if HWY_TARGET != HWY_SCALAR
@@ -79,9 +79,10 @@ HWY_INLINE void StoreSums(const DecodeVec* v, float scale, float* to) {
 #endif
 }
 
-// 4 keys against kRows rows of Q.
+// 4 keys against kRows rows of Q; fetches K `ahead` bytes from here.
 template <class Type, int kRows>
-HWY_INLINE void DecodeScoreKeys(const DecodeScoresArgs& a, int first) {
+HWY_INLINE void DecodeScoreKeys(const DecodeScoresArgs& a, int first,
+                                int64_t ahead) {
   const DecodeTag d;
   const int64_t lanes = hn::Lanes(d);
   constexpr int kKeys = 4;
@@ -100,7 +101,10 @@ HWY_INLINE void DecodeScoreKeys(const DecodeScoresArgs& a, int first) {
   for (int64_t c = 0; c < whole; c += lanes) {
     DecodeVec keys[kKeys];
 #pragma GCC unroll 4
-    for (int i = 0; i < kKeys; ++i) keys[i] = LoadFloats<Type>(d, k[i] + c);
+    for (int i = 0; i < kKeys; ++i) {
+      keys[i] = LoadFloats<Type>(d, k[i] + c);
+      PrefetchAhead(k[i], c, ahead);
+    }
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       const DecodeVec q = hn::LoadU(d, a.q + r * a.q_pitch + c);
@@ -128,13 +132,10 @@ HWY_INLINE void DecodeScoreKeys(const DecodeScoresArgs& a, int first) {
 
 template <class Type, int kRows>
 void DecodeScoresOf(const DecodeScoresArgs& a, bool prefetch) {
-  const auto* k = static_cast<const typename Type::Stored*>(a.k);
-  const int64_t ahead = PrefetchKeys<Type>(a.head_dim);
+  const int64_t ahead =
+      prefetch ? PrefetchDistance<Type>(a.head_dim, a.k_pitch) : 0;
   for (int n = 0; n < a.num_keys; n += 4) {
-    for (int i = 0; prefetch && i < 4; ++i) {
-      PrefetchRow<Type>(k, n + i + ahead, a.k_pitch, a.head_dim);
-    }
-    DecodeScoreKeys<Type, kRows>(a, n);
+    DecodeScoreKeys<Type, kRows>(a, n, ahead);
   }
 }
 
@@ -252,11 +253,11 @@ HWY_INLINE DecodeVec LoadValues(DecodeTag d, const typename Type::Stored* v,
 inline constexpr int kKeysOfSlice = 16;
 inline constexpr int64_t kMaxValueDims = 256;
 
-// Adds keys [begin, end) to kVecs vectors of dims from `first` on; `sums` is
-// [kRows][kMaxValueDims].
+// Adds keys [begin, end) to kVecs vectors of dims from `first` on, and fetches
+// the same dims `ahead` bytes from here; `sums` is [kRows][kMaxValueDims].
 template <class Type, int kRows, int kVecs, Purity kPurity>
 HWY_INLINE void DecodeSlice(const DecodeValuesArgs& a, int64_t first, int begin,
-                            int end, bool prefetch, float* sums) {
+                            int end, int64_t ahead, float* sums) {
   const DecodeTag d;
   const int64_t lanes = hn::Lanes(d);
   DecodeVec o[kRows][kVecs];
@@ -269,9 +270,7 @@ HWY_INLINE void DecodeSlice(const DecodeValuesArgs& a, int64_t first, int begin,
   }
   const auto* row = static_cast<const typename Type::Stored*>(a.v) +
                     begin * a.v_pitch + first;
-  const int64_t ahead = PrefetchKeys<Type>(a.head_dim_v);
   for (int n = begin; n < end; ++n, row += a.v_pitch) {
-    if (prefetch) PrefetchRow<Type>(row, ahead, a.v_pitch, a.head_dim_v);
     DecodeVec values[kVecs];
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) {
@@ -279,6 +278,7 @@ HWY_INLINE void DecodeSlice(const DecodeValuesArgs& a, int64_t first, int begin,
       const int64_t count =
           kVecs == 1 ? a.head_dim_v - first : static_cast<int64_t>(lanes);
       values[v] = LoadValues<Type, kPurity>(d, row + v * lanes, count);
+      PrefetchAhead(row - first, first + v * lanes, ahead);
     }
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
@@ -303,6 +303,8 @@ HWY_INLINE void DecodeSums(const DecodeValuesArgs& a, bool prefetch,
                            float* sums) {
   const DecodeTag d;
   const int64_t lanes = hn::Lanes(d);
+  const int64_t ahead =
+      prefetch ? PrefetchDistance<Type>(a.head_dim_v, a.v_pitch) : 0;
   for (int r = 0; r < kRows; ++r) {
     const auto alpha = hn::Set(d, a.alpha[r]);
     for (int64_t c = 0; c < a.head_dim_v; c += lanes) {
@@ -314,12 +316,10 @@ HWY_INLINE void DecodeSums(const DecodeValuesArgs& a, bool prefetch,
     const int end = std::min(n + kKeysOfSlice, a.num_keys);
     int64_t c = 0;
     for (; c + 4 * lanes <= a.head_dim_v; c += 4 * lanes) {
-      DecodeSlice<Type, kRows, 4, kPurity>(a, c, n, end, prefetch && c == 0,
-                                           sums);
+      DecodeSlice<Type, kRows, 4, kPurity>(a, c, n, end, ahead, sums);
     }
     for (; c < a.head_dim_v; c += lanes) {
-      DecodeSlice<Type, kRows, 1, kPurity>(a, c, n, end, prefetch && c == 0,
-                                           sums);
+      DecodeSlice<Type, kRows, 1, kPurity>(a, c, n, end, ahead, sums);
     }
   }
 }
