@@ -121,6 +121,9 @@ struct EngineOptions {
   int64_t max_queued_requests = 1024;
   int64_t max_queued_bytes = int64_t{4} << 30;
   double max_queued_flops = 1e17;
+  // GPU: a batch that takes so long beyond what was expected means that the
+  // device is lost. Zero = never.
+  std::chrono::seconds stuck_after{30};
   std::chrono::milliseconds max_age{1000};  // ageing: older goes first
   // Largest piece of a request that is scheduled as one work item, if the
   // request can be cut so far (at batch and KV-head borders). FLOPs: 0 = about

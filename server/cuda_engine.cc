@@ -113,9 +113,11 @@ absl::StatusOr<std::unique_ptr<HostMemoryPool>> CreatePinnedHostPool(
 }
 
 CudaExecutor::Options ExecutorOptions(const DeviceDescription& device,
-                                      const CudaMemory& memory) {
+                                      const CudaMemory& memory,
+                                      std::chrono::seconds stuck_after) {
   CudaExecutor::Options executor;
   executor.device = device.properties;
+  executor.stuck_after = stuck_after;
   executor.device_scratch_bytes = ScratchBytes(memory.device_memory.bytes());
   // Behind what the pool divides.
   executor.device_scratch = memory.device_memory.data() +
@@ -165,7 +167,8 @@ absl::StatusOr<EngineParts> MakeCudaParts(const EngineOptions& options,
   ASSIGN_OR_RETURN(memory->device_memory, DeviceBuffer::Create(pool_bytes));
   ASSIGN_OR_RETURN(memory->host_scratch,
                    PinnedBuffer::Create(kHostScratchBytes));
-  const CudaExecutor::Options executor = ExecutorOptions(device, *memory);
+  const CudaExecutor::Options executor =
+      ExecutorOptions(device, *memory, options.stuck_after);
   if (executor.device_scratch_bytes <
       (DevicePort::kNumSlots + 1) * LaunchScratch::kControlBytes) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -98,6 +98,13 @@ bool CudaExecutor::Step() {
   if (broken_) return false;
   const bool advanced = AdvanceAll();
   if (broken_) return true;
+  if (!advanced && IsStuck()) {
+    BreakDown(absl::UnavailableError(absl::StrCat(
+        "the device did not end a batch within ",
+        std::chrono::duration<double>(options_.stuck_after).count(),
+        " s of when it should have (--stuck_seconds)")));
+    return true;
+  }
   return PullOne() || advanced;
 }
 
@@ -292,6 +299,7 @@ void CudaExecutor::PlanAndUpload(Batch batch) {
   under_way_.push_back(slot);
   slot->state = State::kUploading;
   slot->repaired = false;
+  slot->estimate_seconds = 0;
   slot->stage_begin = options_.now();
   if (const absl::Status status = Upload(slot); !status.ok()) {
     Fail(slot, status);
@@ -390,6 +398,18 @@ absl::Status CudaExecutor::ClearControl(const Slot& slot) {
                                   scratch_.control_of(slot.index),
                                   LaunchScratch::kControlBytes));
   return port_->Synchronize();
+}
+
+bool CudaExecutor::IsStuck() const {
+  if (options_.stuck_after <= Clock::duration::zero() || under_way_.empty()) {
+    return false;
+  }
+  constexpr double kPatience = 4;
+  const Slot& oldest = *under_way_.front();
+  const auto begin = std::max(oldest.stage_begin, last_compute_end_);
+  const std::chrono::duration<double> since =
+      options_.now() - begin - options_.stuck_after;
+  return since.count() > kPatience * oldest.estimate_seconds;
 }
 
 void CudaExecutor::BreakDown(const absl::Status& status) {

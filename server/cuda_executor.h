@@ -36,6 +36,9 @@ class CudaExecutor final : public AttentionExecutor {
     int64_t host_scratch_bytes = 0;
     // Of the device memory that ScheduledJob::device_range counts from.
     std::byte* device_memory = nullptr;
+    // A stage of the oldest batch that takes so long beyond four times what was
+    // expected of it will never end: the device is given up. Zero = wait on.
+    Clock::duration stuck_after{};
     std::function<Clock::time_point()> now = [] { return Clock::now(); };
   };
 
@@ -93,6 +96,7 @@ class CudaExecutor final : public AttentionExecutor {
   // cut short may have left repair flags there.
   absl::Status ClearControl(const Slot& slot);
   void BreakDown(const absl::Status& status);
+  bool IsStuck() const;
   void Remove(Slot* slot);
 
   const Options options_;

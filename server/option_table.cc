@@ -1,6 +1,7 @@
 #include "server/option_table.h"
 
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -60,6 +61,20 @@ Option IntegerOption(const std::string& name, Integer* target, Range range,
   };
   return {name, bytes ? "BYTES" : "N", help,
           bytes ? ShowBytes(*target) : std::to_string(*target), set};
+}
+
+Option SecondsOption(const std::string& name, std::chrono::seconds* target,
+                     const std::string& help) {
+  auto set = [=](const std::string& text) {
+    int64_t seconds = 0;
+    if (!ParseInteger(text, false, &seconds) || seconds < 0 ||
+        seconds > 86'400) {
+      return BadValue(name, text, "an integer, 0..86400");
+    }
+    *target = std::chrono::seconds(seconds);
+    return absl::OkStatus();
+  };
+  return {name, "N", help, std::to_string(target->count()), set};
 }
 
 Option BytesOption(const std::string& name, int64_t* target, int64_t low,
@@ -223,6 +238,10 @@ void AddEngine(ServerOptions* o, std::vector<Option>* table) {
                           "caller sees another's bytes either way"),
        BytesOption("device_pool_bytes", &e->device_pool_bytes, 1 << 20,
                    "GPU memory for tensors and scratch"),
+       SecondsOption("stuck_seconds", &e->stuck_after,
+                     "a batch that takes so long beyond four times what was "
+                     "expected means that the GPU is lost: the server is no "
+                     "longer live and ends with exit code 3; 0 = wait on"),
        BytesOption("work_item_bytes", &e->work_item_bytes, 1 << 16,
                    "larger requests are cut into items of about this size"),
        BytesOption("max_batch_bytes", &e->max_batch_bytes, 1 << 16,

@@ -78,6 +78,7 @@ class CudaExecutorTest : public ::testing::Test {
     options.device_scratch_bytes = scratch_bytes;
     options.host_scratch = host_scratch_.data();
     options.host_scratch_bytes = static_cast<int64_t>(host_scratch_.size());
+    options.stuck_after = stuck_after_;
     options.now = clock_.AsFunction();
     executor_ =
         std::make_unique<CudaExecutor>(options, scheduler_.get(), &port_);
@@ -165,6 +166,7 @@ class CudaExecutorTest : public ::testing::Test {
 
   kernels::cpu::ThreadPool pool_;
   FakeDevicePort port_;
+  seconds stuck_after_{0};
   FakeClock clock_;
   std::shared_ptr<std::vector<std::byte>> host_memory_;
   std::vector<std::byte> device_;
@@ -388,6 +390,45 @@ TEST_F(CudaExecutorTest, AStickyErrorEndsEveryJobAsUnavailable) {
   EXPECT_EQ(snapshot.host_pool_used_bytes, 0);
   EXPECT_FALSE(executor_->busy());
   EXPECT_FALSE(executor_->Step());
+}
+
+TEST_F(CudaExecutorTest, AKernelThatNeverEndsIsGivenUp) {
+  stuck_after_ = seconds(30);
+  scheduling_.max_batch_bytes = 1;
+  Start();
+  std::vector<Submitted> jobs;
+  for (int i = 0; i < 5; ++i) {
+    jobs.push_back(Submit({}, i, std::chrono::hours(1)));
+  }
+  StepAll();
+  port_.Run(Queue::kUpload);
+  StepAll();
+  EXPECT_EQ(port_.launches, 1);
+  clock_.Advance(seconds(29));
+  StepAll();
+  EXPECT_TRUE(scheduler_->Snapshot().healthy);
+  clock_.Advance(seconds(2));
+  StepAll();
+  for (const Submitted& job : jobs) {
+    EXPECT_TRUE(absl::IsUnavailable(EndOf(job))) << EndOf(job);
+  }
+  EXPECT_FALSE(scheduler_->Snapshot().healthy);
+  EXPECT_THAT(scheduler_->Snapshot().unhealthy_reason,
+              HasSubstr("did not end a batch"));
+  EXPECT_FALSE(executor_->busy());
+}
+
+TEST_F(CudaExecutorTest, AnIdleDeviceIsNotStuck) {
+  stuck_after_ = seconds(30);
+  Start();
+  clock_.Advance(seconds(3600));
+  StepAll();
+  const Submitted job = Submit({}, 1, std::chrono::hours(1));
+  StepAll();
+  clock_.Advance(seconds(20));
+  RunAll();
+  ExpectRightAnswer(job);
+  EXPECT_TRUE(scheduler_->Snapshot().healthy);
 }
 
 TEST_F(CudaExecutorTest, ARefusedCallFailsItsBatchAndTheNextIsRight) {
