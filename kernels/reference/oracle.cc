@@ -4,7 +4,8 @@
 
 namespace attendant::kernels::reference {
 
-OracleResult Oracle(const AttentionProblem& problem) {
+OracleResult Oracle(const AttentionProblem& problem,
+                    const std::function<void(double)>& progress) {
   const bool packed = problem.HasPackedRows();
   const int64_t entries = packed ? 1 : problem.batch;
   const int64_t heads = problem.num_q_heads;
@@ -25,6 +26,12 @@ OracleResult Oracle(const AttentionProblem& problem) {
         const int64_t head = kv_head * problem.group_size() + g;
         for (int64_t i = 0; i < sequence.len_q; ++i) {
           const int64_t row = sequence.q_begin + i;
+          if (progress && i % 64 == 0) {
+            progress(
+                (static_cast<double>(b * heads + head) +
+                 static_cast<double>(i) / static_cast<double>(sequence.len_q)) /
+                static_cast<double>(problem.batch * heads));
+          }
           LoadRow(problem.q, problem.dtype, b, row, head, problem.head_dim,
                   q.data());
           VisibleLogits(problem, b, head, i, q.data(), rows.k.data(), &keys,

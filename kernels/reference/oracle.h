@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "kernels/problem.h"
@@ -17,8 +18,10 @@ struct OracleResult {
 };
 
 // All pointers of `problem` are host memory; out and lse are ignored. THD
-// problems (HasPackedRows) give out as [1, rows_q, ...].
-OracleResult Oracle(const AttentionProblem& problem);
+// problems (HasPackedRows) give out as [1, rows_q, ...]. `progress`, if given,
+// is told now and then which share (0..1) of the heads is done.
+OracleResult Oracle(const AttentionProblem& problem,
+                    const std::function<void(double)>& progress = {});
 
 // The plain same-precision implementation: S and softmax in fp32, P and O
 // rounded once to the input's dtype, no tiling. Writes problem.out and lse,

@@ -1,13 +1,19 @@
 #include "client/cpp/cli/attend_commands.h"
 
+#include <chrono>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "client/cpp/attendant_client.h"
 #include "client/cpp/cli/connection_flags.h"
+#include "client/cpp/cli/door_flags.h"
 #include "client/cpp/cli/oracle_check.h"
+#include "client/cpp/cli/progress_bar.h"
 #include "client/cpp/cli/report.h"
 #include "client/cpp/cli/request_flags.h"
+#include "client/cpp/door.h"
 #include "client/cpp/formats/tensor_file.h"
 
 namespace attendant::client::cli {
@@ -51,22 +57,40 @@ absl::Status WriteAnswer(const std::string& path, const AttendResult& result) {
 }
 
 struct Job {
-  Connection connection;
+  std::unique_ptr<Door> door;
+  std::chrono::nanoseconds timeout;
   Request request;
+
+  absl::StatusOr<AttendResult> Attend() const {
+    return door->Attend(request.args, timeout);
+  }
 };
 absl::StatusOr<Job> PrepareJob(const Flags& flags) {
-  absl::StatusOr<Connection> connection = Connect(flags);
-  if (!connection.ok()) return connection.status();
+  Job job;
+  const std::string name = flags.String("door", "auto");
+  const absl::Status known = CheckDoorName(name);
+  if (!known.ok()) return known;
+  const absl::StatusOr<ClientOptions> options = OptionsOf(flags);
+  if (!options.ok()) return options.status();
+  const absl::StatusOr<std::chrono::nanoseconds> timeout = TimeoutOf(flags);
+  if (!timeout.ok()) return timeout.status();
+  job.timeout = *timeout;
   absl::StatusOr<Request> request = ReadRequest(flags);
   if (!request.ok()) return request.status();
-  return Job{*std::move(connection), *std::move(request)};
+  job.request = *std::move(request);
+  const std::string target = TargetOf(flags);
+  absl::StatusOr<std::unique_ptr<Door>> door =
+      OpenDoor(ResolveDoor(name, target, TensorBytesOf(job.request.args)),
+               target, *options);
+  if (!door.ok()) return door.status();
+  job.door = *std::move(door);
+  return job;
 }
 
 int RunAttend(const Flags& flags) {
   const absl::StatusOr<Job> job = PrepareJob(flags);
   if (!job.ok()) return Fail(job.status(), kUsage);
-  const absl::StatusOr<AttendResult> result =
-      job->connection.client.Attend(job->request.args, job->connection.timeout);
+  const absl::StatusOr<AttendResult> result = job->Attend();
   if (!result.ok()) return Fail(result.status(), ExitCodeOf(result.status()));
   if (flags.Has("out")) {
     const absl::Status written = WriteAnswer(flags.String("out"), *result);
@@ -76,19 +100,24 @@ int RunAttend(const Flags& flags) {
   return kOk;
 }
 
+absl::StatusOr<CheckReport> CompareWithOracle(const Job& job,
+                                              const AttendResult& result) {
+  ProgressBar bar("oracle");
+  return CheckAnswer(job.request.args, result,
+                     [&](double done) { bar.Show(done); });
+}
+
 int RunCheck(const Flags& flags) {
   absl::StatusOr<Job> job = PrepareJob(flags);
   if (!job.ok()) return Fail(job.status(), kUsage);
   job->request.args.return_lse = true;
-  const absl::StatusOr<AttendResult> result =
-      job->connection.client.Attend(job->request.args, job->connection.timeout);
+  const absl::StatusOr<AttendResult> result = job->Attend();
   if (!result.ok()) return Fail(result.status(), ExitCodeOf(result.status()));
   if (flags.Has("out")) {
     const absl::Status written = WriteAnswer(flags.String("out"), *result);
     if (!written.ok()) return Fail(written, kUsage);
   }
-  const absl::StatusOr<CheckReport> report =
-      CheckAnswer(job->request.args, *result);
+  const absl::StatusOr<CheckReport> report = CompareWithOracle(*job, *result);
   if (!report.ok()) return Fail(report.status(), kInternalError);
   Print(flags.Switch("json") ? CheckJson(*result, *report)
                              : CheckText(*result, *report));
@@ -117,8 +146,8 @@ Command AttendCommand() {
               "layer.safetensors \\\n    --out=answer.safetensors\n"
               "attendant attend --q=q.npy --k=kv.npz:keys --v=kv.npz:values "
               "--layout=bhsd\n",
-          .flags = JoinFlags(
-              {RequestFlags(), kOutFlag, ConnectionFlags(), OutputFlags()}),
+          .flags = JoinFlags({RequestFlags(), kOutFlag, DoorFlags(),
+                              ConnectionFlags(), OutputFlags()}),
           .run = RunAttend};
 }
 
@@ -133,8 +162,8 @@ Command CheckCommand() {
       .examples =
           "attendant check --random=2,512,512,16,4,128 --dtype=bf16 --causal\n"
           "attendant check layer.safetensors --json\n",
-      .flags = JoinFlags(
-          {RequestFlags(), kOutFlag, ConnectionFlags(), OutputFlags()}),
+      .flags = JoinFlags({RequestFlags(), kOutFlag, DoorFlags(),
+                          ConnectionFlags(), OutputFlags()}),
       .run = RunCheck};
 }
 

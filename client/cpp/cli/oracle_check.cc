@@ -158,8 +158,9 @@ std::string Text(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
-absl::StatusOr<CheckReport> CheckAnswer(const AttendArgs& args,
-                                        const AttendResult& result) {
+absl::StatusOr<CheckReport> CheckAnswer(
+    const AttendArgs& args, const AttendResult& result,
+    const std::function<void(double)>& progress) {
   const DataType given = args.qkv.given() ? args.qkv.dtype : args.q.dtype;
   const DataType compute = result.served_by.compute_dtype == DataType::kUnset
                                ? given
@@ -180,7 +181,7 @@ absl::StatusOr<CheckReport> CheckAnswer(const AttendArgs& args,
                                             ", must be ", Text(shape.lse())));
   }
   const kernels::reference::OracleResult oracle =
-      kernels::reference::Oracle(problem);
+      kernels::reference::Oracle(problem, progress);
   CheckReport report;
   CompareOut(shape, problem, oracle.out, result.out, &report);
   report.out_bound =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -32,7 +33,9 @@ struct CheckReport {
 
 // INVALID_ARGUMENT if the request is none; INTERNAL if the answer has another
 // shape than the contract says.
-absl::StatusOr<CheckReport> CheckAnswer(const AttendArgs& args,
-                                        const AttendResult& result);
+// `progress`, if given, is told the share (0..1) that is done.
+absl::StatusOr<CheckReport> CheckAnswer(
+    const AttendArgs& args, const AttendResult& result,
+    const std::function<void(double)>& progress = {});
 
 }  // namespace attendant::client::cli

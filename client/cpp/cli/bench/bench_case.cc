@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "client/cpp/cli/door_flags.h"
 #include "client/cpp/client_error.h"
-#include "client/cpp/door.h"
 
 namespace attendant::client::cli {
 namespace {
@@ -154,17 +154,6 @@ std::vector<LoadPlan> ReadPlans(const LoadPlan& common, Reader* reader) {
     }
   }
   return plans;
-}
-
-// "auto" and every door there is, built or not.
-absl::Status CheckDoorName(const std::string& name) {
-  std::string names = "auto";
-  if (name == names) return absl::OkStatus();
-  for (const DoorRow& row : DoorRows()) {
-    if (name == row.name) return absl::OkStatus();
-    absl::StrAppend(&names, ", ", row.name);
-  }
-  return InvalidField("--door", name, names);
 }
 
 }  // namespace

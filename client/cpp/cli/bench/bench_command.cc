@@ -14,12 +14,12 @@
 #include "client/cpp/cli/bench/bench_report.h"
 #include "client/cpp/cli/bench/load_runner.h"
 #include "client/cpp/cli/connection_flags.h"
+#include "client/cpp/cli/door_flags.h"
 #include "client/cpp/cli/plot/bench_charts.h"
 #include "client/cpp/cli/progress_bar.h"
 #include "client/cpp/cli/text_file.h"
 #include "client/cpp/client_error.h"
 #include "client/cpp/door.h"
-#include "client/cpp/door_chooser.h"
 
 namespace attendant::client::cli {
 namespace {
@@ -46,15 +46,11 @@ absl::StatusOr<Target> ReadTarget(const Flags& flags) {
 
 // The name of the door of a case; "auto" is resolved.
 std::string DoorFor(const BenchCase& one, const Target& target) {
-  if (one.door != "auto") return one.door;
-  DoorSituation situation;
-  situation.same_host = IsSameHost(target.address);
+  int64_t bytes = 0;
   for (const BenchShape& shape : one.shapes) {
-    situation.request_bytes =
-        std::max(situation.request_bytes, InputBytes(shape, one.options.dtype));
+    bytes = std::max(bytes, InputBytes(shape, one.options.dtype));
   }
-  situation.offered = DoorsOfThisBuild();
-  return ChooseDoor(situation);
+  return ResolveDoor(one.door, target.address, bytes);
 }
 
 // A door, and for each caller and shape a request in the door's own memory.

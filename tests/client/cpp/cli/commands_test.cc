@@ -164,6 +164,20 @@ TEST(Commands, SaysFieldValueAndBoundOfErrors) {
   EXPECT_THAT(RunWith({"check", "--help"}).out, HasSubstr("--softcap=X"));
 }
 
+TEST(Commands, GoesThroughTheDoorAskedFor) {
+  FakeServer server(PlainAnswer());
+  for (const char* door : {"auto", "unary"}) {
+    EXPECT_EQ(RunWith({"check", "--server=" + server.target(),
+                       std::string("--door=") + door, "--random=1,3,3,1,1,4"})
+                  .code,
+              kOk);
+  }
+  const Outcome run = RunWith({"attend", "--server=" + server.target(),
+                               "--door=back", "--random=1,3,3,1,1,4"});
+  EXPECT_EQ(run.code, kUsage);
+  EXPECT_THAT(run.err, HasSubstr("field  --door"));
+}
+
 TEST(Commands, TellsRefusedFromUnavailable) {
   const auto code_of = [](grpc::StatusCode code) {
     FakeServer server(
