@@ -40,7 +40,8 @@ class Client:
     target is "host:port", "unix:/path" or another of gRPC's forms. core is
     "native" (libattendant_client.so), "grpcio", or "auto": the first that is
     there. door names how tensors travel: "unary", or another of the native
-    library's (client/cpp/door.h). One connection carries about 2 GB/s. Other options are those of attendant.connection.Connection.
+    library's (client/cpp/door.h). One connection carries about 2 GB/s. Other
+    options are those of attendant.connection.Connection.
     """
 
     def __init__(

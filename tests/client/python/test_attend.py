@@ -1,9 +1,11 @@
 """The Python client against a running server, with answers known by hand."""
 
 import asyncio
+import os
 import pathlib
 import subprocess
 import sys
+import xml.etree.ElementTree
 
 import ml_dtypes
 import numpy as np
@@ -198,10 +200,28 @@ def test_server_info(client):
     assert info.devices
 
 
-def test_the_example_runs(target):
-    example = ROOT / "client" / "python" / "examples" / "attend_once.py"
+@pytest.mark.parametrize(
+    ("example", "says"),
+    [
+        ("attend_once.py", "served by"),
+        ("numpy_five_lines.py", "(2, 100, 8, 64) by"),
+        ("asyncio_fan_out.py", "64 answers in"),
+        ("latency_plot.py", "drawn in"),
+    ],
+)
+def test_the_examples_run(example, says, target, core, tmp_path):
+    environment = dict(os.environ)
+    if core == "grpcio":
+        environment["ATTENDANT_CLIENT_LIBRARY"] = "/nowhere"
     done = subprocess.run(
-        [sys.executable, example, target], capture_output=True, text=True, check=False
+        [sys.executable, ROOT / "client" / "python" / "examples" / example, target],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
-    assert "served by" in done.stdout
+    assert says in done.stdout
+    for drawing in tmp_path.glob("*.svg"):
+        assert xml.etree.ElementTree.parse(drawing).getroot().tag.endswith("svg")
