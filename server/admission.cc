@@ -35,11 +35,16 @@ int64_t BlockBytes(const ValidatedRequest& request) {
   return RoundUp(request.input_bytes) + RoundUp(request.output_block_bytes());
 }
 
+int64_t HostBlockBytes(const ValidatedRequest& request) {
+  return RoundUp(request.host_input_bytes()) +
+         RoundUp(request.host_output_bytes());
+}
+
 absl::Status CheckCanEverFit(const ValidatedRequest& request,
                              const QueueLimits& limits) {
   const int64_t bytes = BlockBytes(request);
-  RETURN_IF_ERROR(
-      CheckBytes(bytes, limits.host_pool_bytes, "the host memory pool"));
+  RETURN_IF_ERROR(CheckBytes(HostBlockBytes(request), limits.host_pool_bytes,
+                             "the host memory pool"));
   RETURN_IF_ERROR(
       CheckBytes(bytes, limits.max_queued_bytes, "the queue's bytes"));
   if (limits.device_pool_bytes >= 0) {

@@ -53,7 +53,9 @@ absl::Status CheckDeadline(const ValidatedRequest& request,
 // Milliseconds after which a refused caller should try again.
 int64_t RetryMs(double cost_left, const ServiceRate& rate);
 
-// Input and output block together, as the pools count them.
+// Input and output block together, as the pools count them: the device's, and
+// the host's, which has no room for what lies in regions.
 int64_t BlockBytes(const ValidatedRequest& request);
+int64_t HostBlockBytes(const ValidatedRequest& request);
 
 }  // namespace attendant::server

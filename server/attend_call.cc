@@ -15,6 +15,8 @@
 #include "server/errors.h"
 #include "server/log.h"
 #include "server/problem_validator.h"
+#include "server/regions/region_service.h"
+#include "server/regions/request_regions.h"
 #include "server/tensor_copy.h"
 #include "server/wire_codec.h"
 
@@ -155,6 +157,9 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     if (identity_ != nullptr) {
       request->priority = std::min(request->priority, identity_->max_priority);
     }
+    RETURN_IF_ERROR(PlaceRegions(RegionOwner(*context_), parsed.header,
+                                 env_->engine->device().is_cuda, &env_->regions,
+                                 request.get()));
     pieces_ = CutIntoPieces(parsed, *request, kCopyPieceBytes);
     const int64_t bytes = request->input_bytes;
     ASSIGN_OR_RETURN(job_, env_->engine->Admit(std::move(request), deadline));
@@ -245,7 +250,36 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
       FinishWithError(status, result.stage);
       return;
     }
+    if (const std::vector<StagedOutput> staged =
+            StagedOutputs(*job->request, kCopyPieceBytes);
+        !staged.empty()) {
+      return StoreThenFinish(std::move(job), result, staged);
+    }
     FinishWithReply(std::move(job), result);
+  }
+
+  // Outputs that were computed in the job's block go to their regions first.
+  void StoreThenFinish(std::shared_ptr<AttentionJob> job,
+                       const JobResult& result,
+                       const std::vector<StagedOutput>& staged) {
+    env_->engine->CopyAsync(
+        static_cast<int>(staged.size()),
+        [call = shared_from_this(), job, staged](int part) {
+          absl::Status status =
+              WriteStagedOutput(staged[part], job->output->data());
+          if (status.ok()) return;
+          std::lock_guard lock(call->mu_);
+          call->copy_status_ = std::move(status);
+        },
+        [call = shared_from_this(), job, result] {
+          absl::Status status;
+          {
+            std::lock_guard lock(call->mu_);
+            status = call->copy_status_;
+          }
+          if (status.ok()) return call->FinishWithReply(job, result);
+          call->FinishWithError(status, Stage::kSend);
+        });
   }
 
   void FinishWithReply(std::shared_ptr<AttentionJob> job,
@@ -259,8 +293,11 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     outcome.bytes_in = message_bytes_;
     const v1::AttendResponse header =
         DescribeAnswer(request, result, outcome, env_->engine->device());
-    reply_ = encode_(header, job->output, request.wire_output_bytes(),
-                     request.lse_offset, request.lse_bytes);
+    reply_ = encode_(
+        header, job->output,
+        request.output_place.in_region() ? 0 : request.wire_output_bytes(),
+        request.lse_offset,
+        request.lse_place.in_region() ? 0 : request.lse_bytes);
     job.reset();  // the reply holds the output block
     outcome.bytes_out = static_cast<int64_t>(reply_.Length());
     env_->metrics->Finished(grpc::StatusCode::OK, outcome);

@@ -18,6 +18,8 @@
 #include "server/metrics.h"
 #include "server/recent_errors.h"
 #include "server/wire_codec.h"
+#include "server/regions/region_options.h"
+#include "server/regions/region_registry.h"
 
 namespace attendant::server {
 
@@ -28,12 +30,15 @@ struct CallEnvironment {
       : engine(engine),
         metrics(metrics),
         bounds(bounds),
-        max_uploads(max_uploads) {}
+        max_uploads(max_uploads),
+        regions(bounds) {}
 
   AttentionEngine* const engine;
   Metrics* const metrics;
   const Bounds bounds;
   const int64_t max_uploads;
+  RegionRegistry regions;
+  RegionOptions region_options;  // set before the first call
 
   // Null = open to everybody. Outlives the calls.
   const CallerAccess* access = nullptr;

@@ -78,11 +78,15 @@ struct DeviceDescription {
   double peak_flops = 0;
 };
 
+class RegionDevice;
+
 class AttentionEngine {
  public:
   virtual ~AttentionEngine() = default;
 
   virtual const DeviceDescription& device() const = 0;
+  // What regions ask of the device; null on a CPU.
+  virtual RegionDevice* region_device() { return nullptr; }
 
   // Takes pool memory for both blocks and a place in the queue. Errors:
   // INVALID_ARGUMENT (can never fit), RESOURCE_EXHAUSTED with a retry hint,

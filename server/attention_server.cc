@@ -18,6 +18,8 @@
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/process_metrics.h"
+#include "server/regions/region_metrics.h"
+#include "server/regions/region_service.h"
 #include "server/server_info.h"
 #include "server/socket_queues.h"
 #include "server/status_assets.h"
@@ -83,6 +85,7 @@ std::string WithPort(const std::string& address, int port) {
 Bounds BoundsOf(const ServerOptions& options, const AttentionEngine& engine) {
   const EngineSnapshot snapshot = engine.Snapshot();
   Bounds bounds = options.bounds;
+  options.regions.ApplyTo(&bounds);
   bounds.host_pool_bytes = snapshot.host_pool_capacity_bytes;
   bounds.device_pool_bytes = snapshot.device_reserved_bytes;
   bounds.max_uploads = options.max_uploads;
@@ -112,13 +115,16 @@ class AttentionServer::Impl {
                      options.max_uploads),
         service_(&environment_),
         named_service_(MakeNamedService(&environment_)),
-        inference_service_(MakeInferenceService(&environment_, &health_)) {}
+        inference_service_(MakeInferenceService(&environment_, &health_)) {
+    environment_.region_options = options.regions;
+  }
 
   ~Impl() {
     admin_.reset();
     health_.Attach(nullptr);
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
     server_.reset();
+    environment_.regions.Clear();
     // Jobs that are left end now, and their calls still count in `metrics_`.
     engine_.reset();
   }
@@ -145,6 +151,10 @@ class AttentionServer::Impl {
     builder.RegisterCallbackGenericService(&service_);
     builder.RegisterService(named_service_.get());
     builder.RegisterService(inference_service_.get());
+    if (options_.regions.served()) {
+      region_service_ = MakeRegionService(options_.regions, &environment_);
+      builder.RegisterService(region_service_.get());
+    }
     {
       // A socket file must not be open to others even for a moment.
       const mode_t umask_before = umask(0177);
@@ -221,6 +231,7 @@ class AttentionServer::Impl {
         metrics_.Collect(engine_->Snapshot(), engine_->device(),
                          health_.why_not_ready().empty());
     gpu_.Append("cuda:" + std::to_string(engine_->device().index), &families);
+    AppendRegionMetrics(environment_.regions.Counts(), &families);
     AppendProcessMetrics(&families);
     return families;
   }
@@ -259,6 +270,7 @@ class AttentionServer::Impl {
   AttentionService service_;
   std::unique_ptr<grpc::Service> named_service_;
   std::unique_ptr<grpc::Service> inference_service_;
+  std::unique_ptr<grpc::Service> region_service_;  // null = no regions
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<AdminHttp> admin_;
   std::vector<std::string> grpc_addresses_;

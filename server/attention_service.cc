@@ -64,6 +64,12 @@ class NamedService final : public NamedBase {
     info.set_uptime_ns(std::chrono::duration_cast<std::chrono::nanoseconds>(
                            Clock::now() - started_)
                            .count());
+    const RegionOptions& regions = env_->region_options;
+    for (const std::string& kind :
+         regions.KindNames(env_->engine->device().is_cuda)) {
+      info.add_region_kinds(kind);
+    }
+    info.set_region_socket(regions.socket);
     return info;
   }
 

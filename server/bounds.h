@@ -33,6 +33,13 @@ struct Bounds {
   int64_t device_pool_bytes = 0;  // with scratch; 0 = computes on the host
   int64_t max_uploads = 0;
   int64_t host_memory_bound_bytes = 0;
+
+  // Regions, see server/regions; max_regions 0 = none are served.
+  int64_t max_regions = 0;
+  int64_t max_regions_per_owner = 0;
+  int64_t max_region_bytes = 0;  // of all owners together
+  int64_t max_region_bytes_per_owner = 0;
+  int64_t region_idle_seconds = 0;
 };
 
 }  // namespace attendant::server

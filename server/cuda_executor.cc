@@ -255,8 +255,9 @@ absl::Status CudaExecutor::Download(Slot* slot) {
     const ScheduledJob& job = *item.job;
     std::byte* device = options_.device_memory + job.device_output_offset;
     for (const CopyRect& rect : OutputCopies(*job.request, item.range)) {
-      RETURN_IF_ERROR(port_->Download(job.output_memory + rect.offset,
-                                      device + rect.offset, rect.pitch,
+      std::byte* host =
+          rect.host != nullptr ? rect.host : job.output_memory + rect.offset;
+      RETURN_IF_ERROR(port_->Download(host, device + rect.offset, rect.pitch,
                                       rect.width, rect.height));
       batch.downloaded_bytes += rect.width * rect.height;
     }
@@ -348,20 +349,21 @@ absl::Status CudaExecutor::UploadItem(const WorkItem& item, Batch* batch) {
   const ValidatedRequest& request = *job.request;
   std::byte* input = options_.device_memory + job.device_range.offset();
   for (const CopyRect& rect : InputCopies(request, item.range, item.first)) {
-    RETURN_IF_ERROR(port_->Upload(input + rect.offset,
-                                  job.input_memory + rect.offset, rect.pitch,
+    const std::byte* host =
+        rect.host != nullptr ? rect.host : job.input_memory + rect.offset;
+    RETURN_IF_ERROR(port_->Upload(input + rect.offset, host, rect.pitch,
                                   rect.width, rect.height));
     batch->uploaded_bytes += rect.width * rect.height;
   }
   if (!item.first || !job.has_uncovered_rows) return absl::OkStatus();
   std::byte* output = options_.device_memory + job.device_output_offset;
   if (request.output_bytes > 0) {
-    RETURN_IF_ERROR(
-        port_->FillZero(Queue::kUpload, output, request.output_bytes));
+    RETURN_IF_ERROR(port_->FillZero(Queue::kUpload, request.OutputIn(output),
+                                    request.output_bytes));
   }
   if (request.lse_bytes == 0) return absl::OkStatus();
   return port_->FillFloat(
-      reinterpret_cast<float*>(output + request.lse_offset),
+      request.LseIn(output),
       request.lse_bytes / static_cast<int64_t>(sizeof(float)),
       -std::numeric_limits<float>::infinity());
 }

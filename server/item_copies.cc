@@ -140,6 +140,20 @@ bool IsShared(const kernels::InputTensor& view, const AttentionProblem& problem,
   return repeated_entries || repeated_heads || Overlaps(whole);
 }
 
+// Runs that begin within [offset, offset + bytes), a tensor in a region, are
+// read from there; or left out, if the kernel finds it there.
+void PointIntoRegion(const TensorPlace& place, int64_t offset, int64_t bytes,
+                     std::vector<CopyRect>* rects) {
+  const auto within = [&](const CopyRect& rect) {
+    return rect.offset >= offset && rect.offset < offset + bytes;
+  };
+  if (place.kernel_memory != nullptr) std::erase_if(*rects, within);
+  if (place.host_memory == nullptr) return;
+  for (CopyRect& rect : *rects) {
+    if (within(rect)) rect.host = place.host_memory + (rect.offset - offset);
+  }
+}
+
 class InputCutter {
  public:
   InputCutter(const ValidatedRequest& request, const ItemRange& range,
@@ -151,6 +165,16 @@ class InputCutter {
         first_(first) {}
 
   std::vector<CopyRect> Cut() {
+    CutTensors();
+    for (const ValidatedRequest::Image& image : request_.images) {
+      PointIntoRegion(image.place, image.block_offset, image.block_bytes,
+                      &rects_);
+    }
+    return std::move(rects_);
+  }
+
+ private:
+  void CutTensors() {
     const int64_t group = problem_.group_size();
     const Interval all{0, problem_.batch};
     const Interval rows{0, problem_.rows_q};
@@ -165,10 +189,8 @@ class InputCutter {
     Append(problem_.v, request_.v_offset, rows_kv, all_rows_kv, kv_heads_,
            problem_.num_kv_heads, problem_.head_dim_v);
     if (first_) AppendMask();
-    return std::move(rects_);
   }
 
- private:
   void Append(const kernels::InputTensor& view, int64_t offset, Interval rows,
               Interval all_rows, Interval heads, int64_t num_heads,
               int64_t head_dim) {
@@ -217,7 +239,12 @@ std::vector<CopyRect> InputCopies(const ValidatedRequest& request,
                                   const ItemRange& range, bool first) {
   if (IsWhole(request.problem, range)) {
     std::vector<CopyRect> rects;
-    AppendRun(0, request.input_bytes, &rects);
+    AppendRun(0, request.host_input_bytes(), &rects);
+    for (const ValidatedRequest::Image& image : request.images) {
+      if (image.place.host_memory == nullptr) continue;
+      AppendRun(image.block_offset, image.block_bytes, &rects);
+      if (image.block_bytes > 0) rects.back().host = image.place.host_memory;
+    }
     return rects;
   }
   return InputCutter(request, range, first).Cut();
@@ -226,29 +253,40 @@ std::vector<CopyRect> InputCopies(const ValidatedRequest& request,
 std::vector<CopyRect> OutputCopies(const ValidatedRequest& request,
                                    const ItemRange& range) {
   const AttentionProblem& problem = request.problem;
-  std::vector<CopyRect> rects;
-  if (IsWhole(problem, range)) {
-    AppendRun(0, request.output_bytes, &rects);
-    AppendRun(request.lse_offset, request.lse_bytes, &rects);
-    return rects;
-  }
+  const bool whole = IsWhole(problem, range);
   const Interval batch{range.batch_begin, range.batch_end};
   const Interval heads{range.kv_head_begin * problem.group_size(),
                        range.kv_head_end * problem.group_size()};
   const Interval rows = IsPacked(problem) ? PackedRowsQ(problem, batch)
                                           : Interval{0, problem.rows_q};
-  AppendBox(BoxOf(0, problem.out, batch, rows, heads, problem.head_dim_v,
-                  kernels::SizeOf(problem.output_dtype)),
-            &rects);
+  std::vector<CopyRect> rects;
+  if (whole) {
+    AppendRun(request.output_offset, request.output_bytes, &rects);
+  } else {
+    AppendBox(BoxOf(request.output_offset, problem.out, batch, rows, heads,
+                    problem.head_dim_v, kernels::SizeOf(problem.output_dtype)),
+              &rects);
+  }
+  PointIntoRegion(request.output_place, request.output_offset,
+                  request.output_bytes, &rects);
   if (request.lse_bytes == 0) return rects;
   constexpr int64_t kFloat = sizeof(float);
-  AppendBox({request.lse_offset +
-                 kFloat * (batch.begin * problem.lse_batch_stride +
-                           heads.begin * problem.lse_head_stride + rows.begin),
-             rows.size() * kFloat,
-             {{batch.size(), problem.lse_batch_stride * kFloat},
-              {heads.size(), problem.lse_head_stride * kFloat}}},
-            &rects);
+  std::vector<CopyRect> lse;
+  if (whole) {
+    AppendRun(request.lse_offset, request.lse_bytes, &lse);
+  } else {
+    AppendBox(
+        {request.lse_offset +
+             kFloat * (batch.begin * problem.lse_batch_stride +
+                       heads.begin * problem.lse_head_stride + rows.begin),
+         rows.size() * kFloat,
+         {{batch.size(), problem.lse_batch_stride * kFloat},
+          {heads.size(), problem.lse_head_stride * kFloat}}},
+        &lse);
+  }
+  PointIntoRegion(request.lse_place, request.lse_offset, request.lse_bytes,
+                  &lse);
+  rects.insert(rects.end(), lse.begin(), lse.end());
   return rects;
 }
 

@@ -1,6 +1,7 @@
 // Which bytes of a request's blocks one work item needs on the device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -16,14 +17,17 @@ struct CopyRect {
   int64_t pitch = 0;
   int64_t width = 0;
   int64_t height = 1;
+  // The first run on the host, if it lies in a region; null = in the block.
+  std::byte* host = nullptr;
 };
 
 // Bytes in all runs.
 int64_t TotalBytes(const std::vector<CopyRect>& rects);
 
-// Parts of the input block. A whole request is one run. Of a cut request: the
-// item's part of q, k and v; what several items read (a mask, a tensor that is
-// repeated over batch or heads) comes with the `first` item alone.
+// Parts of the input block; none of a tensor that the kernel finds in a region.
+// A whole request is one run, and one for each tensor in a region. Of a cut
+// one: the item's part of q, k and v; what several items read (a mask, a tensor
+// that is repeated over batch or heads) comes with the `first` item alone.
 std::vector<CopyRect> InputCopies(const ValidatedRequest& request,
                                   const ItemRange& range, bool first);
 

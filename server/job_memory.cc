@@ -21,8 +21,8 @@ absl::Status NoRoom(const char* pool, int64_t used, int64_t capacity,
 absl::Status TakeJobMemory(const JobPools& pools, int64_t retry_ms,
                            ScheduledJob* job) {
   const ValidatedRequest& request = *job->request;
-  auto input = pools.host->Allocate(request.input_bytes);
-  auto output = pools.host->Allocate(request.output_block_bytes());
+  auto input = pools.host->Allocate(request.host_input_bytes());
+  auto output = pools.host->Allocate(request.host_output_bytes());
   if (!input.ok() || !output.ok()) {
     return NoRoom("host memory pool", pools.host->used_bytes(),
                   pools.host->capacity_bytes(), job->bytes, retry_ms);

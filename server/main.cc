@@ -61,13 +61,16 @@ void PrintStart(const ServerOptions& options, AttentionServer& server) {
       server.http_address().empty() ? "none" : server.http_address();
   std::printf(
       "attendant-server %s ready: grpc=%s http=%s backend=%s device=\"%s\" "
-      "host memory bound %.1f GiB (pool %.1f + %lld uploads x %.2f)\n",
+      "host memory bound %.1f GiB (pool %.1f + regions %.1f + %lld uploads x "
+      "%.2f)\n",
       ServerVersion().c_str(), grpc.c_str(), http.c_str(),
       device.is_cuda ? "cuda" : "cpu", device.name.c_str(),
       static_cast<double>(options.HostMemoryBound()) / (1 << 30),
       static_cast<double>(options.engine.host_pool_bytes) / (1 << 30),
+      static_cast<double>(options.RegionMemoryBound()) / (1 << 30),
       static_cast<long long>(options.max_uploads),
       static_cast<double>(options.HostMemoryBound() -
+                          options.RegionMemoryBound() -
                           options.engine.host_pool_bytes) /
           static_cast<double>(options.max_uploads) / (1 << 30));
   std::fflush(stdout);

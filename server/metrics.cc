@@ -15,7 +15,7 @@ using prometheus::MetricType;
 using Families = std::vector<MetricFamily>;
 
 constexpr const char* kMethodNames[] = {"Attend", "GetServerInfo", "ModelInfer",
-                                        "other"};
+                                        "RegionService", "other"};
 constexpr const char* kCodeNames[] = {"OK",
                                       "CANCELLED",
                                       "UNKNOWN",

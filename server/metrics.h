@@ -16,8 +16,14 @@
 
 namespace attendant::server {
 
-enum class Method : int { kAttend, kGetServerInfo, kModelInfer, kOther };
-inline constexpr int kNumMethods = 4;
+enum class Method : int {
+  kAttend,
+  kGetServerInfo,
+  kModelInfer,
+  kRegions,
+  kOther
+};
+inline constexpr int kNumMethods = 5;
 inline constexpr int kNumGrpcCodes = 17;
 // Of a grpc::StatusCode, "INVALID_ARGUMENT"; UNKNOWN for other numbers.
 const char* GrpcCodeName(int code);

@@ -1,5 +1,6 @@
 #include "server/option_table.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -289,6 +290,78 @@ void AddBounds(ServerOptions* o, std::vector<Option>* table) {
                      "refused before its body is read")});
 }
 
+// "buffers,posix": one flag of RegionOptions for each word.
+Option RegionKindsOption(RegionOptions* regions) {
+  const std::string name = "regions";
+  auto set = [regions, name](const std::string& text) {
+    RegionOptions kinds = *regions;
+    kinds.buffers = kinds.posix = kinds.cuda_ipc = false;
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t comma = std::min(text.find(',', begin), text.size());
+      const std::string word = text.substr(begin, comma - begin);
+      bool* kind = word == "buffers"    ? &kinds.buffers
+                   : word == "posix"    ? &kinds.posix
+                   : word == "cuda_ipc" ? &kinds.cuda_ipc
+                                        : nullptr;
+      if (kind == nullptr) {
+        return BadValue(name, text, "some of buffers,posix,cuda_ipc");
+      }
+      *kind = true;
+      begin = comma + 1;
+    }
+    *regions = kinds;
+    return absl::OkStatus();
+  };
+  return {name, "KINDS",
+          "memory that callers may share by RPC, of buffers,posix,cuda_ipc; "
+          "for callers you trust",
+          "", set};
+}
+
+// User numbers by commas.
+Option UsersOption(const std::string& name, std::vector<uid_t>* users,
+                   const std::string& help) {
+  auto set = [=](const std::string& text) {
+    std::vector<uid_t> parsed;
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t comma = std::min(text.find(',', begin), text.size());
+      int64_t user = 0;
+      if (!ParseInteger(text.substr(begin, comma - begin), false, &user) ||
+          user < 0 || user > std::numeric_limits<int32_t>::max()) {
+        return BadValue(name, text, "user numbers by commas");
+      }
+      parsed.push_back(static_cast<uid_t>(user));
+      begin = comma + 1;
+    }
+    *users = parsed;
+    return absl::OkStatus();
+  };
+  return {name, "UIDS", help, "", set};
+}
+
+void AddRegions(ServerOptions* o, std::vector<Option>* table) {
+  RegionOptions* r = &o->regions;
+  table->insert(
+      table->end(),
+      {RegionKindsOption(r),
+       TextOption("region_socket", "PATH", &r->socket,
+                  "unix socket over which callers pass memory as file "
+                  "descriptors (memfd, CUDA VMM); empty = none"),
+       UsersOption("region_users", &r->users,
+                   "who may use it, beside root and the server's own user"),
+       IntegerOption("max_regions", &r->max_regions, {1, 1'000'000},
+                     "regions of all owners together"),
+       IntegerOption("max_regions_per_owner", &r->max_regions_per_owner,
+                     {1, 1'000'000}, "regions of one owner"),
+       BytesOption("region_bytes", &r->max_bytes, 1 << 12,
+                   "bytes in regions of all owners together"),
+       BytesOption("region_bytes_per_owner", &r->max_bytes_per_owner, 0,
+                   "bytes in regions of one owner; 0 = as region_bytes"),
+       IntegerOption("region_idle_seconds", &r->idle_seconds, {1, 864'000},
+                     "a region made by RPC that nobody used for so long is "
+                     "released")});
+}
+
 void AddTransport(ServerOptions* o, std::vector<Option>* table) {
   table->insert(
       table->end(),
@@ -325,6 +398,7 @@ std::vector<Option> OptionTable(ServerOptions* options) {
   AddEngine(options, &table);
   AddBounds(options, &table);
   AddTransport(options, &table);
+  AddRegions(options, &table);
   return table;
 }
 

@@ -178,7 +178,7 @@ absl::Status ApplyMask(const ParsedRequest& request, v1::DataType input,
       ResolveGeometry("mask", spec, 4, "[batch, heads, seqlen_q, seqlen_k]",
                       bounds));
   RETURN_IF_ERROR(CheckMaskShape(mask, layout, problem.num_q_heads));
-  RETURN_IF_ERROR(CheckWireBytes("mask", extent, mask.wire_bytes));
+  RETURN_IF_ERROR(CheckWireBytes("mask", spec, extent, mask.wire_bytes));
   const int64_t entries = problem.mask.kind == MaskKind::kBoolBits ? 8 : 1;
   const auto stride = [&](int i) {
     return mask.sizes[i] <= 1 ? 0 : mask.strides[i] / entries;

@@ -105,9 +105,9 @@ void PlanItems(const kernels::DeviceProperties& device, WorkSource* source,
 }
 
 void FillWithEmptyRows(const ValidatedRequest& request, std::byte* output) {
-  std::fill_n(output, request.output_bytes, std::byte{0});
-  float* lse = reinterpret_cast<float*>(output + request.lse_offset);
-  std::fill_n(lse, request.lse_bytes / static_cast<int64_t>(sizeof(float)),
+  std::fill_n(request.OutputIn(output), request.output_bytes, std::byte{0});
+  std::fill_n(request.LseIn(output),
+              request.lse_bytes / static_cast<int64_t>(sizeof(float)),
               -std::numeric_limits<float>::infinity());
 }
 

@@ -28,7 +28,8 @@ void DropEnded(WorkSource* source, Stage stage, Batch* batch);
 void PlanItems(const kernels::DeviceProperties& device, WorkSource* source,
                PlannedBatch* planned);
 
-// O = 0 and LSE = -inf in a whole output block in host memory.
+// O = 0 and LSE = -inf in all of an output, whose block or regions are in host
+// memory.
 void FillWithEmptyRows(const ValidatedRequest& request, std::byte* output);
 
 }  // namespace attendant::server

@@ -17,12 +17,6 @@ namespace {
 
 using kernels::AttentionProblem;
 
-constexpr int64_t kBlockAlignment = 256;
-
-int64_t AlignUp(int64_t bytes) {
-  return (bytes + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
-}
-
 // Printable ASCII, at most `max_chars`.
 absl::Status CheckText(const std::string& field, const std::string& text,
                        int64_t max_chars) {
@@ -85,12 +79,14 @@ class RequestValidator {
       return UnimplementedField("dropout_p", absl::StrCat(header_.dropout_p()),
                                 "0: dropout is not offered");
     }
-    constexpr char kInline[] = "unset: this server answers inline";
     if (header_.has_output_region()) {
-      return UnimplementedField("output_region", "set", kInline);
+      RETURN_IF_ERROR(CheckRegionsServed("output_region", bounds_));
     }
     if (header_.has_lse_region()) {
-      return UnimplementedField("lse_region", "set", kInline);
+      RETURN_IF_ERROR(CheckRegionsServed("lse_region", bounds_));
+      if (!header_.return_lse()) {
+        return InvalidField("lse_region", "set", "unset without return_lse");
+      }
     }
     result_->request_id = header_.request_id();
     result_->ordering_key = header_.ordering_key();
@@ -213,12 +209,17 @@ class RequestValidator {
     int64_t bytes = p.head_dim_v * kernels::SizeOf(p.output_dtype);
     int64_t lse_bytes = header_.return_lse() ? sizeof(float) : 0;
     int64_t total = 0;
+    // What a region takes is bounded by the region.
+    const auto inline_bytes = [&] {
+      return total - (header_.has_output_region() ? bytes : 0) -
+             (header_.has_lse_region() ? lse_bytes : 0);
+    };
     if (__builtin_mul_overflow(lines, q.heads, &lines) ||
         __builtin_mul_overflow(lines, q.rows, &lines) ||
         __builtin_mul_overflow(bytes, lines, &bytes) ||
         __builtin_mul_overflow(lse_bytes, lines, &lse_bytes) ||
         __builtin_add_overflow(bytes, lse_bytes, &total) ||
-        total > bounds_.max_response_bytes) {
+        inline_bytes() > bounds_.max_response_bytes) {
       return InvalidField("",
                           absl::StrCat("a reply of ", lines, " output rows of ",
                                        p.head_dim_v, " entries"),
@@ -227,7 +228,16 @@ class RequestValidator {
     }
     result_->output_bytes = bytes;
     result_->lse_bytes = lse_bytes;
-    result_->lse_offset = AlignUp(bytes);
+    if (header_.has_output_region()) {
+      RETURN_IF_ERROR(CheckRegionLength("output_region",
+                                        header_.output_region(),
+                                        result_->wire_output_bytes(), bounds_));
+    }
+    if (header_.has_lse_region()) {
+      RETURN_IF_ERROR(CheckRegionLength("lse_region", header_.lse_region(),
+                                        lse_bytes, bounds_));
+    }
+    result_->lse_offset = AlignedToBlock(bytes);
     const bool heads_first = tensors_.layout == v1::LAYOUT_BHSD;
     p.out.row_stride = p.head_dim_v * (heads_first ? 1 : q.heads);
     p.out.head_stride = p.head_dim_v * (heads_first ? q.rows : 1);
@@ -307,7 +317,7 @@ int64_t AddImage(ValidatedRequest::Image image, ValidatedRequest* request) {
                           ? image.wire_bytes
                           : image.wire_bytes / kernels::SizeOf(image.from) *
                                 kernels::SizeOf(image.to);
-  request->input_bytes = AlignUp(image.block_offset + image.block_bytes);
+  request->input_bytes = AlignedToBlock(image.block_offset + image.block_bytes);
   request->images.push_back(image);
   return image.block_offset;
 }
@@ -315,16 +325,24 @@ int64_t AddImage(ValidatedRequest::Image image, ValidatedRequest* request) {
 kernels::AttentionProblem Placed(const ValidatedRequest& request,
                                  std::byte* input, std::byte* output) {
   kernels::AttentionProblem problem = request.problem;
-  problem.q.data = input + request.q_offset;
-  problem.k.data = input + request.k_offset;
-  problem.v.data = input + request.v_offset;
+  const auto place = [&](int64_t offset) {
+    for (const ValidatedRequest::Image& image : request.images) {
+      if (image.place.kernel_memory == nullptr || offset < image.block_offset ||
+          offset >= image.block_offset + image.block_bytes) {
+        continue;
+      }
+      return image.place.kernel_memory + (offset - image.block_offset);
+    }
+    return input + offset;
+  };
+  problem.q.data = place(request.q_offset);
+  problem.k.data = place(request.k_offset);
+  problem.v.data = place(request.v_offset);
   if (problem.mask.kind != kernels::MaskKind::kNone) {
-    problem.mask.data = input + request.mask_offset;
+    problem.mask.data = place(request.mask_offset);
   }
-  problem.out.data = output;
-  if (request.lse_bytes > 0) {
-    problem.lse = reinterpret_cast<float*>(output + request.lse_offset);
-  }
+  problem.out.data = request.OutputIn(output);
+  if (request.lse_bytes > 0) problem.lse = request.LseIn(output);
   return problem;
 }
 

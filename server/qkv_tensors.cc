@@ -142,9 +142,9 @@ class QkvResolver {
                      " bytes (max_expanded_bytes)"));
   }
 
-  absl::Status TakeBytes(const std::string& name, TensorField field,
-                         int64_t wire_bytes) {
-    RETURN_IF_ERROR(CheckWireBytes(name, ExtentOf(field), wire_bytes));
+  absl::Status TakeBytes(const std::string& name, const v1::TensorSpec& spec,
+                         TensorField field, int64_t wire_bytes) {
+    RETURN_IF_ERROR(CheckWireBytes(name, spec, ExtentOf(field), wire_bytes));
     tensors_.parts.push_back({field, wire_bytes});
     return absl::OkStatus();
   }
@@ -183,7 +183,8 @@ class SeparateResolver : private QkvResolver {
     for (int i = 0; i < 3; ++i) {
       RETURN_IF_ERROR(CheckExpanded(kNames[i], *views[i]));
       RETURN_IF_ERROR(
-          TakeBytes(kNames[i], static_cast<TensorField>(i), wire_bytes[i]));
+          TakeBytes(kNames[i], *specs[i], static_cast<TensorField>(i),
+                    wire_bytes[i]));
     }
     return std::move(tensors_);
   }
@@ -275,7 +276,7 @@ class PackedResolver : private QkvResolver {
     RETURN_IF_ERROR(has_three ? SplitThree(tensor) : SplitHeads(tensor));
     RETURN_IF_ERROR(CheckExpanded("qkv", tensors_.q));
     RETURN_IF_ERROR(CheckExpanded("qkv", tensors_.k));
-    RETURN_IF_ERROR(TakeBytes("qkv", TensorField::kQkv, tensor.wire_bytes));
+    RETURN_IF_ERROR(TakeBytes("qkv", spec, TensorField::kQkv, tensor.wire_bytes));
     return std::move(tensors_);
   }
 

@@ -64,6 +64,11 @@ void Describe(const Bounds& bounds, v1::Bounds* out) {
   out->set_max_queued_flops(static_cast<int64_t>(bounds.max_queued_flops));
   out->set_max_uploads(bounds.max_uploads);
   out->set_host_memory_bound_bytes(bounds.host_memory_bound_bytes);
+  out->set_max_regions(bounds.max_regions);
+  out->set_max_regions_per_owner(bounds.max_regions_per_owner);
+  out->set_max_region_bytes(bounds.max_region_bytes);
+  out->set_max_region_bytes_per_owner(bounds.max_region_bytes_per_owner);
+  out->set_region_idle_seconds(bounds.region_idle_seconds);
 }
 
 }  // namespace

@@ -117,8 +117,12 @@ absl::Status CheckTogether(const ServerOptions& options) {
 int64_t ServerOptions::HostMemoryBound() const {
   const int64_t window =
       http2_window_bytes > 0 ? http2_window_bytes : int64_t{8} << 20;
-  return engine.host_pool_bytes +
+  return engine.host_pool_bytes + RegionMemoryBound() +
          max_uploads * (bounds.max_request_bytes + window);
+}
+
+int64_t ServerOptions::RegionMemoryBound() const {
+  return regions.buffers ? regions.max_bytes : 0;
 }
 
 std::vector<std::string> ServerOptions::ListenAddresses() const {

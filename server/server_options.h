@@ -10,6 +10,7 @@
 #include "server/bounds.h"
 #include "server/log.h"
 #include "server/transport_security.h"
+#include "server/regions/region_options.h"
 
 namespace attendant::server {
 
@@ -27,6 +28,7 @@ struct ServerOptions {
   EngineOptions engine;
   // max_queued_bytes 0 = host_pool_bytes; ParseCommandLine puts that in.
   Bounds bounds{.max_queued_bytes = 0};
+  RegionOptions regions;  // sets the region bounds
 
   int64_t drain_seconds = 30;
   int64_t lame_duck_seconds = 2;
@@ -48,6 +50,7 @@ struct ServerOptions {
   // Host memory the server can hold: pools, and uploads times (largest message
   // and window).
   int64_t HostMemoryBound() const;
+  int64_t RegionMemoryBound() const;  // of it, server's own buffers
   std::vector<std::string> ListenAddresses() const;
 };
 

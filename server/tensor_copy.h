@@ -1,4 +1,5 @@
-// How the tensor bytes of a message are cut into pieces for the copy threads.
+// How the tensor bytes of a message (or of regions) are cut into pieces for the
+// copy threads.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -11,14 +12,15 @@
 namespace attendant::server {
 
 struct CopyPiece {
-  int64_t message_offset = 0;
-  int64_t bytes = 0;  // on the wire
+  int64_t message_offset = 0;      // or region's
+  RegionMemory* region = nullptr;  // null = out of the message
+  int64_t bytes = 0;               // on the wire
   kernels::DataType from, to;
   int64_t block_offset = 0;
 };
 
 // Every image of `request` in pieces of about `piece_bytes` (a multiple of 64),
-// none for an empty image.
+// none for an empty image, nor for one that is used where it lies in a region.
 std::vector<CopyPiece> CutIntoPieces(const ParsedRequest& parsed,
                                      const ValidatedRequest& request,
                                      int64_t piece_bytes);

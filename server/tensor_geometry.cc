@@ -167,8 +167,7 @@ absl::StatusOr<TensorGeometry> ResolveGeometry(const std::string& name,
                                                const std::string& dimensions,
                                                const Bounds& bounds) {
   if (spec.has_region()) {
-    return UnimplementedField(absl::StrCat(name, ".region"), "set",
-                              "unset: this server takes inline tensors only");
+    RETURN_IF_ERROR(CheckRegionsServed(absl::StrCat(name, ".region"), bounds));
   }
   TensorGeometry tensor;
   tensor.dtype = spec.dtype();
@@ -177,18 +176,52 @@ absl::StatusOr<TensorGeometry> ResolveGeometry(const std::string& name,
   int64_t span = 0;
   if (!Span(spec, &tensor, &span)) return TooLarge(name, tensor.sizes, bounds);
   if (tensor.dtype == v1::DATA_TYPE_BOOL_BITS) span /= 8;
-  if (!MultiplyInto(BytesOf(tensor.dtype), &span) ||
-      span > bounds.max_request_bytes) {
+  if (!MultiplyInto(BytesOf(tensor.dtype), &span)) {
+    return TooLarge(name, tensor.sizes, bounds);
+  }
+  if (spec.has_region()) {
+    RETURN_IF_ERROR(CheckRegionLength(absl::StrCat(name, ".region"),
+                                      spec.region(), span, bounds));
+  } else if (span > bounds.max_request_bytes) {
     return TooLarge(name, tensor.sizes, bounds);
   }
   tensor.wire_bytes = span;
   return tensor;
 }
 
-absl::Status CheckWireBytes(const std::string& name,
+absl::Status CheckRegionsServed(const std::string& field,
+                                const Bounds& bounds) {
+  if (bounds.max_regions > 0) return absl::OkStatus();
+  return UnimplementedField(
+      field, "set", "unset (inline): this server was started without regions");
+}
+
+absl::Status CheckRegionLength(const std::string& field,
+                               const v1::Region& region, int64_t bytes,
+                               const Bounds& bounds) {
+  if (region.byte_offset() < 0 ||
+      region.byte_offset() % bounds.region_alignment_bytes != 0) {
+    return InvalidField(
+        absl::StrCat(field, ".byte_offset"), absl::StrCat(region.byte_offset()),
+        absl::StrCat("a multiple of ", bounds.region_alignment_bytes,
+                     " (region_alignment_bytes), at least 0"));
+  }
+  if (region.byte_length() == bytes) return absl::OkStatus();
+  return InvalidField(
+      absl::StrCat(field, ".byte_length"), absl::StrCat(region.byte_length()),
+      absl::StrCat("exactly the ", bytes, " bytes that the tensor spans"));
+}
+
+absl::Status CheckWireBytes(const std::string& name, const v1::TensorSpec& spec,
                             const ParsedRequest::Extent& extent,
                             int64_t wire_bytes) {
   const int64_t sent = std::max<int64_t>(extent.bytes, 0);
+  if (spec.has_region()) {
+    if (sent == 0) return absl::OkStatus();
+    return InvalidField(absl::StrCat(name, "_data"),
+                        absl::StrCat(sent, " bytes"),
+                        absl::StrCat("absent, as ", name, ".region is set"));
+  }
   if (sent == wire_bytes) return absl::OkStatus();
   return InvalidField(
       absl::StrCat(name, "_data"), absl::StrCat(sent, " bytes"),

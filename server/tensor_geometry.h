@@ -39,17 +39,27 @@ v1::DataType ToProto(kernels::DataType dtype);
 // Checks region, rank, sizes and strides of `spec`, called `name` in errors;
 // its dtype is known to be one that has a size. `dimensions` names them, e.g.
 // "[batch, seqlen, heads, head_dim]". No arithmetic overflows, whatever the
-// spec says; wire_bytes is at most bounds.max_request_bytes.
+// spec says; wire_bytes is at most bounds.max_request_bytes, or for a tensor in
+// a region exactly the region's byte_length.
 absl::StatusOr<TensorGeometry> ResolveGeometry(const std::string& name,
                                                const v1::TensorSpec& spec,
                                                int rank,
                                                const std::string& dimensions,
                                                const Bounds& bounds);
 
-// The bytes field of tensor `name` must hold exactly what its spec spans.
-absl::Status CheckWireBytes(const std::string& name,
+// The bytes field of tensor `name` must hold exactly what its spec spans; it is
+// absent for a tensor in a region.
+absl::Status CheckWireBytes(const std::string& name, const v1::TensorSpec& spec,
                             const ParsedRequest::Extent& extent,
                             int64_t wire_bytes);
+
+// UNIMPLEMENTED on a server without regions.
+absl::Status CheckRegionsServed(const std::string& field, const Bounds& bounds);
+// A region called `field` in errors must hold exactly `bytes`, at an offset
+// that is one.
+absl::Status CheckRegionLength(const std::string& field,
+                               const v1::Region& region, int64_t bytes,
+                               const Bounds& bounds);
 
 // value in [0, bound] or INVALID_ARGUMENT with field and the bound's name.
 absl::Status CheckAtMost(const std::string& field, int64_t value, int64_t bound,

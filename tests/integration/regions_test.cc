@@ -1,0 +1,235 @@
+// Tensors in regions through a real server: the inline answer's bits by every
+// kind, abuse refused by name, nothing leaked.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "server/regions/region_registry.h"
+#include "tests/integration/mixed_problems.h"
+#include "tests/integration/region_road.h"
+#include "tests/integration/wire_problem.h"
+#include "tests/testing/malformed_requests.h"
+#include "tests/testing/tensor_matchers.h"
+
+namespace attendant::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int64_t kRegionBytes = int64_t{8} << 20;
+
+server::ServerOptions RegionServerOptions() {
+  server::ServerOptions options = SmallServerOptions();
+  options.regions.buffers = true;
+  options.regions.max_bytes = int64_t{256} << 20;
+  if (TestsOnCuda()) options.engine.device_pool_bytes = int64_t{1} << 30;
+  return options;
+}
+
+// Of this process, which is the server's.
+int64_t OpenDescriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+// Mappings of at least a region's size.
+int64_t LargeMappings(int64_t bytes) {
+  std::ifstream maps("/proc/self/maps");
+  int64_t count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    uint64_t begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx", &begin, &end) == 2 &&
+        end - begin == static_cast<uint64_t>(bytes)) {
+      ++count;
+    }
+  }
+  return count;
+}
+
+class RegionRoadTest : public ::testing::TestWithParam<Road> {
+ protected:
+  static std::vector<HostProblem> Problems() {
+    std::vector<HostProblem> problems;
+    for (const ProblemOptions& options : MixedProblems()) {
+      problems.emplace_back(options);
+    }
+    return problems;
+  }
+  RealServer server_{RegionServerOptions()};
+};
+
+TEST_P(RegionRoadTest, EveryLayoutAndOptionHasTheInlineAnswersBits) {
+  RegionRoad road(&server_, GetParam(), kRegionBytes);
+  for (HostProblem& problem : Problems()) {
+    SCOPED_TRACE(Describe(problem));
+    v1::AttendResponse reply;
+    const grpc::Status status = road.Attend(ToWire(problem), &reply);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    ASSERT_TRUE(FromWire(reply, &problem));
+    EXPECT_TRUE(MatchesOracle(problem));
+  }
+}
+
+TEST_P(RegionRoadTest, OneContextServesManyQueries) {
+  if (TestsOnCuda()) GTEST_SKIP() << "the request is fp32";
+  RegionRoad road(&server_, GetParam(), kRegionBytes);
+  const v1::AttendRequest moved = road.Moved(GoodRequest());
+  for (char fill = 0; fill < 5; ++fill) {
+    v1::AttendRequest request = GoodRequest();
+    request.mutable_q_data()->assign(request.q_data().size(), fill);
+    v1::AttendResponse expected, reply;
+    ASSERT_TRUE(server_.Attend(request, &expected).ok());
+    *request.mutable_k() = moved.k();
+    *request.mutable_v() = moved.v();
+    request.clear_k_data();
+    request.clear_v_data();
+    ASSERT_TRUE(road.AttendRaw(request, &reply).ok());
+    EXPECT_EQ(reply.output_data(), expected.output_data());
+    EXPECT_EQ(reply.lse_data(), expected.lse_data());
+  }
+}
+
+TEST_P(RegionRoadTest, AnotherOwnersRegionIsNoRegion) {
+  if (TestsOnCuda()) GTEST_SKIP() << "the request is fp32";
+  RegionRoad mine(&server_, GetParam(), kRegionBytes);
+  RegionRoad other(&server_, GetParam(), kRegionBytes);
+  v1::AttendResponse reply;
+  const grpc::Status status =
+      other.AttendRaw(mine.Moved(GoodRequest()), &reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(status.error_message(), Not(HasSubstr(mine.name())));
+  EXPECT_EQ(server_.Attend(mine.Moved(GoodRequest()), &reply).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT)
+      << "no owner at all";
+}
+
+TEST_P(RegionRoadTest, ReleasedInUseByEightThreadsNothingIsLeft) {
+  if (TestsOnCuda()) GTEST_SKIP() << "the request is fp32";
+  // Another size than anything else maps.
+  constexpr int64_t kBytes = kRegionBytes + (int64_t{4096} * 3);
+  { RegionRoad once(&server_, GetParam(), kBytes); }
+  const int64_t descriptors = OpenDescriptors();
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 8; ++t) {
+      threads.emplace_back([&] {
+        for (int round = 0; round < 5; ++round) {
+          auto road =
+              std::make_unique<RegionRoad>(&server_, GetParam(), kBytes);
+          const v1::AttendRequest request = road->Moved(GoodRequest());
+          std::jthread user([&] {
+            for (int i = 0; i < 10; ++i) {
+              v1::AttendResponse reply;
+              const grpc::Status status = road->AttendRaw(request, &reply);
+              EXPECT_TRUE(status.ok() ||
+                          status.error_code() == grpc::StatusCode::NOT_FOUND)
+                  << status.error_message();
+            }
+          });
+          grpc::ClientContext context;
+          context.AddMetadata(server::kRegionOwnerMetadata, road->owner());
+          v1::ReleaseRequest release;
+          release.set_name(road->name());
+          v1::ReleaseResponse released;
+          EXPECT_TRUE(
+              road->regions().Release(&context, release, &released).ok());
+          user.join();
+          road->Forget();
+        }
+      });
+    }
+  }
+  EXPECT_EQ(LargeMappings(kBytes), 0);
+  EXPECT_THAT(server_.server().MetricsText(),
+              HasSubstr(std::string("attendant_region_bytes{kind=\"") +
+                        RoadName(GetParam()) + "\"} 0"));
+  EXPECT_LE(OpenDescriptors(), descriptors + 16) << "connections apart";
+}
+
+std::vector<Road> Roads() {
+  if (TestsOnCuda()) return {Road::kHostBuffer, Road::kDeviceBuffer};
+  return {Road::kHostBuffer};
+}
+
+INSTANTIATE_TEST_SUITE_P(Roads, RegionRoadTest, ::testing::ValuesIn(Roads()),
+                         [](const auto& info) {
+                           return std::string(RoadName(info.param));
+                         });
+
+TEST(RegionsTest, AreOffUnlessAskedFor) {
+  RealServer server;
+  const auto stub = v1::RegionService::NewStub(grpc::CreateChannel(
+      server.address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  v1::ListResponse reply;
+  EXPECT_EQ(stub->List(&context, {}, &reply).error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST(RegionsTest, ServerInfoTellsKindsAndBounds) {
+  RealServer server(RegionServerOptions());
+  grpc::ClientContext context;
+  v1::GetServerInfoResponse info;
+  ASSERT_TRUE(server.stub().GetServerInfo(&context, {}, &info).ok());
+  EXPECT_EQ(info.region_kinds(0), "host_buffer");
+  EXPECT_EQ(info.bounds().max_region_bytes(), int64_t{256} << 20);
+  EXPECT_EQ(info.bounds().max_regions(), 1024);
+}
+
+TEST(RegionsTest, WritesOutsideARegionAreRefused) {
+  RealServer server(RegionServerOptions());
+  RegionRoad road(&server, Road::kHostBuffer, 4096);
+  const auto write = [&](const std::vector<v1::WriteRequest>& chunks) {
+    grpc::ClientContext context;
+    context.AddMetadata(server::kRegionOwnerMetadata, road.owner());
+    v1::WriteResponse reply;
+    const auto writer = road.regions().Write(&context, &reply);
+    for (const v1::WriteRequest& chunk : chunks) writer->Write(chunk);
+    writer->WritesDone();
+    return writer->Finish().error_code();
+  };
+  v1::WriteRequest chunk;
+  chunk.set_data("data");
+  EXPECT_EQ(write({chunk}), grpc::StatusCode::INVALID_ARGUMENT);  // no name
+  chunk.set_name("../x");
+  EXPECT_EQ(write({chunk}), grpc::StatusCode::NOT_FOUND);
+  chunk.set_name(road.name());
+  for (const int64_t offset :
+       {int64_t{-1}, int64_t{4093}, std::numeric_limits<int64_t>::max()}) {
+    chunk.set_byte_offset(offset);
+    EXPECT_EQ(write({chunk}), grpc::StatusCode::INVALID_ARGUMENT) << offset;
+  }
+  chunk.set_byte_offset(4092);
+  EXPECT_EQ(write({chunk}), grpc::StatusCode::OK);
+  EXPECT_EQ(road.Read(4092, 4), "data");
+  v1::WriteRequest next;
+  next.set_data("x");
+  EXPECT_EQ(write({chunk, next}), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST(RegionsTest, ManyConnectionsFillOneBuffer) {
+  RealServer server(RegionServerOptions());
+  RegionRoad road(&server, Road::kHostBuffer, kRegionBytes);
+  constexpr int64_t kPart = kRegionBytes / 8;
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 8; ++t) {
+      threads.emplace_back([&, t] {
+        RegionRoad::Write(server.address(), road.owner(), road.name(),
+                          t * kPart,
+                          std::string(kPart, static_cast<char>('a' + t)));
+      });
+    }
+  }
+  for (int t = 0; t < 8; ++t) {
+    EXPECT_EQ(road.Read(t * kPart, kPart),
+              std::string(kPart, static_cast<char>('a' + t)));
+  }
+}
+
+}  // namespace
+}  // namespace attendant::testing
