@@ -21,8 +21,8 @@
 //      q/k/v_full  1 arrival + bytes                        consumers wait
 //      q/k/v_empty 1 a consumer warp (products done)        loaders wait
 //    In a repair launch V's copies complete on v_arrived; warp 3 of the
-//    producer warpgroup scrubs the tile and arrives on v_full; it reads tiles
-//    as consumers do.
+//    producer warpgroup scrubs the tile and all its lanes arrive on v_full; it
+//    reads tiles as consumers do.
 #pragma once
 
 #include <cstdint>
@@ -47,12 +47,12 @@ __device__ __forceinline__ void InitBarriers(SharedStorage<Shape>& storage,
   };
   init(storage.tile_full, kTileSlots, 1);
   init(storage.tile_empty, kTileSlots,
-       kLoaders + 32 * kConsumerWarps + (scrubs ? 1 : 0));
+       kLoaders + 32 * (kConsumerWarps + (scrubs ? 1 : 0)));
   init(storage.q_full, Shape::kQStages, 1);
   init(storage.q_empty, Shape::kQStages, kConsumerWarps);
   init(storage.k_full, Shape::kKvStages, 1);
   init(storage.k_empty, Shape::kKvStages, kConsumerWarps);
-  init(storage.v_full, Shape::kKvStages, 1);
+  init(storage.v_full, Shape::kKvStages, scrubs ? 32 : 1);
   init(storage.v_empty, Shape::kKvStages, kConsumerWarps);
   init(storage.v_arrived, Shape::kKvStages, 1);
   ptx::fence_mbarrier_init();

@@ -24,7 +24,8 @@ class Scheduler {
                                        Storage& storage)
       : params_(params), storage_(storage) {}
 
-  // All lanes.
+  // All lanes. A tile is taken from the queue no sooner than its slot is free:
+  // what a busy block has taken, an idle one cannot.
   __device__ __forceinline__ void Run() {
     const int lane = threadIdx.x % 32;
     int tile = blockIdx.x;
@@ -32,14 +33,15 @@ class Scheduler {
       const int record = FindSequence(tile, lane);
       int next = 0;
       if (lane == 0) {
-        next = gridDim.x + atomicAdd(&params_.counters->next_tile, 1);
         PublishTile(tile, record);
+        AwaitSlot();
+        next = gridDim.x + atomicAdd(&params_.counters->next_tile, 1);
       }
       __syncwarp();
       tile = __shfl_sync(0xffffffffu, next, 0);
     }
     if (lane == 0) {
-      AcquireSlot().is_valid = 0;
+      storage_.tiles[slot_.stage].is_valid = 0;
       PublishSlot();
       // The last block to come here leaves the queue as it found it.
       if (atomicInc(&params_.counters->finished_blocks, gridDim.x - 1) ==
@@ -66,11 +68,10 @@ class Scheduler {
     return begin;
   }
 
-  // The next slot of the ring, once its last tile is stored.
-  __device__ __forceinline__ TileInfo& AcquireSlot() {
+  // Until the last tile of the next slot is stored.
+  __device__ __forceinline__ void AwaitSlot() const {
     ptx::mbarrier_wait(At(ptx::smem_address(storage_.tile_empty), slot_),
                        slot_.phase ^ 1);
-    return storage_.tiles[slot_.stage];
   }
 
   __device__ __forceinline__ void PublishSlot() {
@@ -96,7 +97,8 @@ class Scheduler {
         PlaceOf(sequence, problem.num_q_heads, Shape::kTileQ, tile);
     const BlockRange blocks =
         BlocksOf(sequence, place.row0, Shape::kTileQ, Shape::kTileKv);
-    FillInfo(maps, problem, sequence, place, blocks, AcquireSlot());
+    FillInfo(maps, problem, sequence, place, blocks,
+             storage_.tiles[slot_.stage]);
     PublishSlot();
   }
 
@@ -210,20 +212,14 @@ __device__ __forceinline__ void ScrubTiles(uint32_t exponent,
     const TileInfo& info = storage.tiles[slot.stage];
     if (!info.is_valid) return;
     const int blocks = info.block_end - info.block_begin;
-    __syncwarp();
-    if (lane == 0) {
-      ptx::mbarrier_arrive(At(ptx::smem_address(storage.tile_empty), slot));
-    }
+    ptx::mbarrier_arrive(At(ptx::smem_address(storage.tile_empty), slot));
     slot.Advance();
     for (int i = 0; i < blocks; ++i) {
       ptx::mbarrier_wait(At(ptx::smem_address(storage.v_arrived), v), v.phase);
       ScrubTile<32>(storage.v[v.stage], SharedStorage<Shape>::kVBytes, exponent,
                     lane);
       ptx::fence_proxy_async();
-      __syncwarp();
-      if (lane == 0) {
-        ptx::mbarrier_arrive(At(ptx::smem_address(storage.v_full), v));
-      }
+      ptx::mbarrier_arrive(At(ptx::smem_address(storage.v_full), v));
       v.Advance();
     }
   }
