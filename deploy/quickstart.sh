@@ -1,16 +1,26 @@
 #!/usr/bin/env bash
-# quickstart.sh [--keep]: sets up, builds, starts a server, runs a real
+# quickstart.sh [--keep] [--built]: sets up, builds, starts a server, runs a real
 # attention job through the RPC, shows its answer checked against the oracle and
 # what Prometheus would scrape, and stops. --keep leaves the server running
-# (until Ctrl-C). Uses a GPU where there is one.
+# (until Ctrl-C); --built takes what is in build/ (made elsewhere, for example)
+# and sets up and builds nothing. Uses a GPU where there is one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 keep=
-[ "${1:-}" != --keep ] || keep=1
+built=
+for argument in "$@"; do
+  case "$argument" in
+    --keep) keep=1 ;;
+    --built) built=1 ;;
+    *) echo "quickstart: $argument is not --keep or --built" >&2 && exit 2 ;;
+  esac
+done
 
-deploy/setup.sh
-ATTENDANT_CMAKE_ARGS="-DATTENDANT_TESTS=OFF ${ATTENDANT_CMAKE_ARGS:-}" \
-  deploy/build.sh attendant-server attendant
+if [ -z "$built" ]; then
+  deploy/setup.sh
+  ATTENDANT_CMAKE_ARGS="-DATTENDANT_TESTS=OFF ${ATTENDANT_CMAKE_ARGS:-}" \
+    deploy/build.sh attendant-server attendant
+fi
 
 work=$(mktemp -d)
 server=
