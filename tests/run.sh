@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# run.sh [--long] [CTEST ARG...]: sets up, builds and runs the tests.
+# run.sh [--long] [--built] [CTEST ARG...]: sets up, builds and runs the tests;
+# --built takes what is in build/ and sets up and builds nothing.
 # The quick tier is what CI runs; --long adds soak, sanitizers and everything
 # that takes minutes. Tests that need a GPU skip aloud where there is none.
 set -euo pipefail
@@ -12,9 +13,13 @@ if [ "${1:-}" = --long ]; then
   export ATTENDANT_TEST_LONG=1
   shift
 fi
-start=$SECONDS
-deploy/setup.sh $setup
-ATTENDANT_CMAKE_ARGS="-DATTENDANT_TESTS=ON ${ATTENDANT_CMAKE_ARGS:-}" deploy/build.sh
-echo "tests: built in $((SECONDS - start)) s"
+if [ "${1:-}" = --built ]; then
+  shift
+else
+  start=$SECONDS
+  deploy/setup.sh $setup
+  ATTENDANT_CMAKE_ARGS="-DATTENDANT_TESTS=ON ${ATTENDANT_CMAKE_ARGS:-}" deploy/build.sh
+  echo "tests: built in $((SECONDS - start)) s"
+fi
 ctest --test-dir build --output-on-failure --no-tests=error \
   --timeout 900 "${exclude[@]}" "$@"
