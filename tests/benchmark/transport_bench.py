@@ -79,10 +79,12 @@ class Bench:
         self.server = self.start_server()
         self.plain = self.start("plain_protobuf", lambda: processes.Process(
             [str(build / args.plain)], r"ready (\S+)"))
-        self.flight = self.start("flight",
-                                 lambda: processes.peer_server("flight"))
+        self.flight = self.start(
+            "flight", lambda: processes.Peer(str(build / args.flight)))
+        self.flight_python = self.start(
+            "flight_pyarrow", lambda: processes.python_peer("flight"))
         self.python = self.start(
-            "python_grpcio", lambda: processes.peer_server("python_grpcio"))
+            "python_grpcio", lambda: processes.python_peer("python_grpcio"))
 
     def start_server(self, *flags):
         memory = (f"--host_pool_bytes={self.sizes.pool}",
@@ -125,8 +127,7 @@ class Bench:
             return
         shape = (1, seqlen, self.sizes.heads, 128, 1)
         try:
-            row = processes.peer_calls(door, server.target, shape, streams,
-                                       calls)
+            row = server.calls(shape, streams, calls)
         except subprocess.SubprocessError as error:
             self.missing[door] = str(error)
             return
@@ -148,6 +149,7 @@ class Bench:
                           connections=connections, verify=True)
         self.plain_door("large", size, requests=max(3, calls // 3))
         self.peer("large", "flight", self.flight, size, 1, calls)
+        self.peer("large", "flight_pyarrow", self.flight_python, size, 1, calls)
         self.peer("large", "python_grpcio", self.python, size, 1,
                   max(3, calls // 3))
 
@@ -159,6 +161,8 @@ class Bench:
         for streams in (8, 16):
             self.peer("sustained", "flight", self.flight, size, streams,
                       self.sizes.calls)
+        self.peer("sustained", "flight_pyarrow", self.flight_python, size, 8,
+                  self.sizes.calls)
         self.plain_door("sustained", size, seconds=seconds, connections=8,
                         concurrency=16)
 
@@ -168,6 +172,8 @@ class Bench:
             self.door("small", door, size, requests=calls, warmup=20)
         self.plain_door("small", size, requests=calls, warmup=20)
         self.peer("small", "flight", self.flight, size, 1, calls // 2)
+        self.peer("small", "flight_pyarrow", self.flight_python, size, 1,
+                  calls // 2)
         self.peer("small", "python_grpcio", self.python, size, 1, calls // 2)
 
     def smallest(self):
@@ -313,6 +319,7 @@ def parse():
     transport = "tests/benchmark/transport/"
     parser.add_argument("--plain", default=transport + "plain_protobuf_server")
     parser.add_argument("--floors", default=transport + "transport_floors")
+    parser.add_argument("--flight", default=transport + "transport_flight_peer")
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--out", default=".")
     parser.add_argument("--name", default="transport")

@@ -88,19 +88,25 @@ class AttendantServer(Process):
                 for line in text.splitlines() if not line.startswith("#")}
 
 
-def peer_server(name):
+class Peer(Process):
+    """A peer that has the command line of peer.py."""
+
+    def __init__(self, *command):
+        super().__init__([*command, "serve"], r"ready (\S+)")
+        self._command = command
+
+    def calls(self, shape, streams, calls):
+        """A row; `shape` is (b, s, h, d, causal)."""
+        done = subprocess.run(
+            [*self._command, "call", self.target,
+             *map(str, (*shape, streams, calls))],
+            check=True, capture_output=True, text=True, timeout=300)
+        return json.loads(done.stdout)
+
+
+def python_peer(name):
     """One of the Python peers of this folder."""
-    return Process([sys.executable, str(HERE / f"{name}_peer.py"), "serve"],
-                   r"ready (\S+)")
-
-
-def peer_calls(name, target, shape, streams, calls):
-    """Row of a Python peer; `shape` is (b, s, h, d, causal)."""
-    done = subprocess.run(
-        [sys.executable, str(HERE / f"{name}_peer.py"), "call", target,
-         *map(str, (*shape, streams, calls))],
-        check=True, capture_output=True, text=True, timeout=300)
-    return json.loads(done.stdout)
+    return Peer(sys.executable, str(HERE / f"{name}_peer.py"))
 
 
 def bench(client, target, **flags):

@@ -13,14 +13,17 @@ SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "transport_bench.py"
 KEYS = {"section", "door", "layout", "batch", "seqlen", "num_heads", "head_dim",
         "connections", "p50_ms", "p99_ms", "gbps", "commit"}
 OURS = {"unary"}
-PEERS = {"flight", "plain_protobuf", "python_grpcio"}
+PEERS = {"flight_pyarrow", "plain_protobuf", "python_grpcio"}
 FLOORS = {"empty_call_tcp", "empty_call_unix", "launch_and_copy"}
-EXPECTED = {"large": OURS | PEERS, "sustained": OURS | {"flight"},
+FLIGHT = "tests/benchmark/transport/transport_flight_peer"
+EXPECTED = {"large": OURS | PEERS, "sustained": OURS | {"flight_pyarrow"},
             "small": OURS | PEERS, "smallest": OURS | {"empty_call_tcp"},
             "idle": OURS, "memory": set(), "attack": {"unary_beside_unary"}}
 
 
-def check(rows, meta):
+def check(rows, meta, build):
+    if (build / FLIGHT).exists():
+        assert "flight" in {row["door"] for row in rows}, meta["missing"]
     for section, doors in EXPECTED.items():
         there = {row["door"] for row in rows if row["section"] == section}
         assert doors <= there, f"{section}: {doors - there}: {meta['missing']}"
@@ -43,7 +46,8 @@ def main():
                         f"--build={sys.argv[1]}", f"--out={out}",
                         "--name=tiny"], check=True)
         check(json.loads(pathlib.Path(out, "tiny.json").read_text()),
-              json.loads(pathlib.Path(out, "tiny.meta.json").read_text()))
+              json.loads(pathlib.Path(out, "tiny.meta.json").read_text()),
+              pathlib.Path(sys.argv[1]))
 
 
 if __name__ == "__main__":
