@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,14 @@ from attendant.options import (
     choose,
     dtype_number,
 )
-from attendant.views import View, as_numpy, empty_like, view_of, writable_view
+from attendant.views import (
+    View,
+    address_of,
+    as_numpy,
+    empty_like,
+    view_of,
+    writable_view,
+)
 
 _PRESENT = {
     "softmax_scale": types.HAS_SOFTMAX_SCALE,
@@ -30,23 +38,27 @@ _PRESENT = {
     "window_left": types.HAS_WINDOW_LEFT,
     "window_right": types.HAS_WINDOW_RIGHT,
 }
-_SCALARS = ("num_q_heads", "num_kv_heads", "causal", "return_lse", "priority")
-_TEXTS = ("request_id", "ordering_key")
+_INTEGERS = {"num_q_heads", "num_kv_heads", "causal", "return_lse", "priority"}
+_TEXTS = {"request_id", "ordering_key"}
+_ELSEWHERE = {"layout", "dtype", "qkv", "mask", "mask_bits", "out", "lse"}
 _FIELDS: dict[str, Any] = {entry[0]: entry[1] for entry in types.Args._fields_}
-_ARRAYS = [ctypes.c_int64 * rank for rank in range(9)]
+_BITS = {
+    name: 8 * ctypes.sizeof(kind)
+    for name, kind in _FIELDS.items()
+    if kind in (ctypes.c_int32, ctypes.c_int64)
+}
 
 
-def _numbers(field: str, values: tuple[int, ...]) -> Any:
-    if len(values) >= len(_ARRAYS):
-        raise invalid_field(f"{field}.shape", values, "at most 8 dimensions")
-    return _ARRAYS[len(values)](*values)
+@functools.lru_cache(maxsize=1024)
+def _numbers(values: tuple[int, ...]) -> Any:
+    """For C to read; shared, so never written."""
+    return (ctypes.c_int64 * len(values))(*values)
 
 
 class Call:
     """The struct of one call, and everything that must live as long."""
 
     def __init__(self, q: Any, k: Any, v: Any, options: AttendOptions) -> None:
-        check_names(options)
         self.args = types.Args()
         self.args.struct_size = ctypes.sizeof(types.Args)
         self._keep: list[object] = []
@@ -75,12 +87,14 @@ class Call:
 
     def _place(self, name: str, view: View) -> None:
         slot = getattr(self.args, name)
-        shape = _numbers(name, view.shape)
+        rank = len(view.shape)
+        if rank > 8:
+            raise invalid_field(f"{name}.shape", view.shape, "at most 8 dimensions")
         slot.data = view.pointer
-        slot.shape = shape
+        slot.shape = _numbers(view.shape)
         if view.strides is not None:
-            slot.strides = _numbers(name, view.strides)
-        slot.rank = len(view.shape)
+            slot.strides = _numbers(view.strides)
+        slot.rank = rank
         slot.dtype = view.dtype
         slot.device_type = view.device_type
         slot.device_index = view.device_index
@@ -99,34 +113,32 @@ class Call:
         self._place("mask", view)
 
     def _set_options(self, options: AttendOptions) -> None:
-        args = self.args
         given: dict[str, Any] = dict(options)
-        for name in _SCALARS:
-            if given.get(name) is not None:
-                self._set(name, int(given[name]))
-        for name, bit in _PRESENT.items():
-            if given.get(name) is not None:
-                self._set(name, given[name])
-                args.present |= bit
-        if given.get("dropout_p") is not None:
-            self._set("dropout_p", given["dropout_p"])
-        for name in _TEXTS:
-            if given.get(name) is not None:
-                setattr(args, name, given[name].encode())
-        for name in LISTS:
-            if given.get(name) is not None:
-                self._add_list(name, given[name])
-        if given.get("alignment") is not None:
-            args.alignment = choose("alignment", ALIGNMENTS, given["alignment"])
-        for name in ("compute_dtype", "output_dtype"):
-            if given.get(name) is not None:
-                setattr(args, name, dtype_number(name, given[name]))
+        for name, value in given.items():
+            if value is None or name in _ELSEWHERE:
+                continue
+            if name in _INTEGERS:
+                self._set(name, int(value))
+            elif name in _PRESENT:
+                self._set(name, value)
+                self.args.present |= _PRESENT[name]
+            elif name in LISTS:
+                self._add_list(name, value)
+            elif name in _TEXTS:
+                setattr(self.args, name, value.encode())
+            elif name == "alignment":
+                self.args.alignment = choose(name, ALIGNMENTS, value)
+            elif name == "dropout_p":
+                self._set(name, value)
+            elif name in ("compute_dtype", "output_dtype"):
+                setattr(self.args, name, dtype_number(name, value))
+            else:
+                check_names(options)
 
     def _set(self, name: str, value: Any) -> None:
         """ctypes would cut an integer that is too large without a word."""
-        kind = _FIELDS[name]
-        bits = 8 * ctypes.sizeof(kind)
-        if kind is not ctypes.c_float and not -(1 << bits - 1) <= value < 1 << bits - 1:
+        bits = _BITS.get(name)
+        if bits is not None and not -(1 << bits - 1) <= value < 1 << bits - 1:
             raise invalid_field(name, value, f"a number of {bits} bits")
         try:
             setattr(self.args, name, value)
@@ -139,7 +151,7 @@ class Call:
         if array.dtype != wanted:
             array = _converted(name, array, wanted)
         array = np.ascontiguousarray(array)
-        setattr(self.args, name, array.__array_interface__["data"][0])
+        setattr(self.args, name, address_of(array))
         setattr(self.args, f"num_{name}", array.size)
         self._keep.append(array)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import sys
 from typing import Any
@@ -69,6 +70,19 @@ class View:
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_address_at = ctypes.c_void_p.from_address
+_DATA_OFFSET = 40  # of `data` in numpy's PyArrayInterface, on 64 bits
+
+
+def address_of(array: Array) -> int:
+    """Where an array's memory begins; three times faster than numpy's dicts."""
+    interface = array.__array_struct__
+    return _address_at(_capsule_pointer(interface, None) + _DATA_OFFSET).value or 0
+
+
 def is_torch(tensor: Any) -> bool:
     """Whether it is a torch.Tensor; does not import torch."""
     torch = sys.modules.get("torch")
@@ -102,6 +116,8 @@ def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 def _numpy_view(field: str, array: Array, integers_hold: str | None) -> View:
     dtype = _NUMPY.get(array.dtype)
+    if dtype is not None and array.flags.c_contiguous:  # most are: no more to see
+        return View(address_of(array), dtype, array.shape, None, array)
     if dtype is None and array.dtype == np.uint16 and integers_hold == "bf16":
         dtype = _BF16
     if dtype is None and array.dtype.byteorder == ">":
@@ -118,7 +134,7 @@ def _numpy_view(field: str, array: Array, integers_hold: str | None) -> View:
             strides = _cleaned(array.shape, steps)
         else:
             array = np.ascontiguousarray(array)
-    pointer = array.__array_interface__["data"][0]
+    pointer = address_of(array)
     return View(pointer, dtype, array.shape, strides, array)
 
 
@@ -224,8 +240,6 @@ def empty_like(model: Any, dtype: int, shape: tuple[int, ...]) -> Any:
 
 def copied_from(model: Any, address: int, dtype: int, shape: tuple[int, ...]) -> Any:
     """As empty_like, filled with what lies at `address`."""
-    import ctypes
-
     answer = empty_like(model, dtype, shape)
     view = view_of("out", answer, "bf16")
     ctypes.memmove(view.pointer, address, view.num_bytes)

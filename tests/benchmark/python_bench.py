@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""What Python adds to a call: the C++ client and Python's, turn by turn.
+
+    python3 tests/benchmark/python_bench.py --build build \\
+        --out tests/benchmark/results --name python_h200 --commit $(git
+        rev-parse --short HEAD)
+
+Closed loop, one caller, fp16, 16 heads of 128. Clients: cpp (`attendant bench`),
+python (native core, numpy, `out=` reused as the C++ loop does), python_new_array
+(each answer in an array of its own), python_torch (torch tensors), python_grpcio
+(where grpcio is). One server for all; rounds alternate, and a row's p50_ms is
+the median of its rounds' medians. Writes NAME.json and NAME.meta.json, which
+holds each door's distance to its bar: 15 % at 8192 tokens, 60 us at 128.
+"""
+
+import argparse
+import datetime
+import json
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "transport"))
+import processes  # noqa: E402
+
+DOORS = ("unary", "stream", "striped", "shm", "ipc")
+HEADS, HEAD_DIM = 16, 128
+
+
+def cpp_median(command, target, door, seqlen, calls):
+    """Milliseconds, by the C++ client's own loop."""
+    done = subprocess.run(
+        [command, "bench", f"--server={target}", f"--door={door}",
+         f"--shapes=s{seqlen}h{HEADS}d{HEAD_DIM}", "--dtype=fp16",
+         f"--requests={calls}", "--warmup=3", "--json=-"],
+        capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)["rows"][0]["p50_ms"]
+
+
+class PythonCaller:
+    """The same loop in Python, by one kind of client."""
+
+    def __init__(self, kind, target, door, seqlen):
+        import attendant
+        import numpy as np
+        core = "grpcio" if kind == "python_grpcio" else "native"
+        self._client = attendant.Client(target, core=core, door=door)
+        random = np.random.default_rng(0)
+        shape = (1, seqlen, HEADS, HEAD_DIM)
+        self._tensors = [random.standard_normal(shape, np.float32).astype(
+            np.float16) for _ in range(3)]
+        self._options = {"timeout": 120}
+        if kind == "python_torch":
+            import torch
+            self._tensors = [torch.from_numpy(x) for x in self._tensors]
+            self._options["out"] = torch.empty_like(self._tensors[0])
+        elif kind == "python":
+            self._options["out"] = np.zeros(shape, np.float16)
+
+    def median(self, calls):
+        """Milliseconds."""
+        attend, options = self._client.attend, self._options
+        q, k, v = self._tensors
+        times = []
+        for call in range(calls + 3):
+            begin = time.perf_counter_ns()
+            attend(q, k, v, **options)
+            if call >= 3:
+                times.append(time.perf_counter_ns() - begin)
+        return statistics.median(times) / 1e6
+
+    def close(self):
+        self._client.close()
+
+
+def callers_of(kinds, target, door, seqlen, missing):
+    """Those that can be made; the others' reasons go into `missing`."""
+    callers = {}
+    for kind in kinds:
+        if kind == "python_grpcio" and door != "unary":
+            continue
+        try:
+            callers[kind] = PythonCaller(kind, target, door, seqlen)
+            callers[kind].median(1)
+        except Exception as error:
+            missing[f"{kind} {door}"] = str(error)[:200]
+            callers.pop(kind, None)
+    return callers
+
+
+def measure(args, target, door, seqlen, missing):
+    """Rows of one door and length; none for a door that is not there."""
+    calls = args.calls if seqlen > 1000 else args.calls * 20
+    try:
+        cpp_median(args.client, target, door, seqlen, 1)
+    except subprocess.CalledProcessError as error:
+        missing[door] = error.stderr.strip().splitlines()[-1][:200]
+        return []
+    callers = callers_of(args.kinds, target, door, seqlen, missing)
+    medians = {"cpp": [], **{kind: [] for kind in callers}}
+    for _ in range(args.rounds):
+        medians["cpp"].append(
+            cpp_median(args.client, target, door, seqlen, calls))
+        for kind, caller in callers.items():
+            medians[kind].append(caller.median(calls))
+    for caller in callers.values():
+        caller.close()
+    return [{"door": door, "client": client, "seqlen": seqlen,
+             "p50_ms": round(statistics.median(rounds), 4),
+             "rounds_ms": [round(value, 4) for value in rounds],
+             "calls": calls, "commit": args.commit}
+            for client, rounds in medians.items()]
+
+
+def bars(rows):
+    """Per door and length: what Python adds, and what it may add."""
+    found = []
+    for row in rows:
+        if row["client"] == "cpp":
+            continue
+        cpp = next(r["p50_ms"] for r in rows if r["client"] == "cpp" and
+                   r["door"] == row["door"] and r["seqlen"] == row["seqlen"])
+        added_us = (row["p50_ms"] - cpp) * 1e3
+        bar_us = 60 if row["seqlen"] <= 1000 else 0.15 * cpp * 1e3
+        found.append({"door": row["door"], "client": row["client"],
+                      "seqlen": row["seqlen"], "added_us": round(added_us, 1),
+                      "bar_us": round(bar_us, 1), "held": added_us <= bar_us})
+    return found
+
+
+def machine():
+    """What the numbers were measured on."""
+    lines = {"platform": platform.platform(),
+             "python": platform.python_version()}
+    model = [line.split(":")[1].strip() for line in
+             pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+             if line.startswith("model name")]
+    lines["cpu"] = f"{model[0]}, {len(model)} cores"
+    try:
+        lines["gpu"] = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name,driver_version",
+             "--format=csv,noheader"], capture_output=True, text=True,
+            check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        lines["gpu"] = "none"
+    return lines
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--server", help="default: the build's")
+    parser.add_argument("--client", help="default: the build's")
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--name", default="python")
+    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--seqlens", default="128,8192")
+    parser.add_argument("--doors", default=",".join(DOORS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--calls", type=int, default=15)
+    parser.add_argument("--kinds", default="python,python_new_array,"
+                        "python_torch,python_grpcio")
+    args = parser.parse_args()
+    args.server = args.server or args.build / "server" / "attendant-server"
+    args.client = args.client or args.build / "client" / "cpp" / "attendant"
+    args.kinds = args.kinds.split(",")
+    return args
+
+
+def main():
+    args = arguments()
+    rows, missing = [], {}
+    with processes.AttendantServer(args.server,
+                                   "--host_pool_bytes=1G") as server:
+        for door in args.doors.split(","):
+            for seqlen in map(int, args.seqlens.split(",")):
+                rows += measure(args, server.target, door, seqlen, missing)
+        backend = server.backend
+    found = bars(rows)
+    for row in found:
+        print("{door:8} s{seqlen:<5} {client:17} adds {added_us:9.1f} us, bar "
+              "{bar_us:9.1f}: {word}".format(
+                  word="held" if row["held"] else "missed", **row))
+    args.out.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    (args.out / f"{args.name}.json").write_text(f"[\n{lines}\n]\n")
+    meta = {"machine": machine(), "backend": backend, "commit": args.commit,
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+            "command": " ".join(map(str, sys.argv)), "bars": found,
+            "missing": missing}
+    (args.out / f"{args.name}.meta.json").write_text(
+        json.dumps(meta, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
