@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# setup.sh [--tests|--long]: installs what building and running Attendant needs,
-# with --tests what testing it needs, with --long what its long tests need, too.
-# Debian 12 or 13; does nothing where everything is there already. The README says why each dependency is there.
+# setup.sh [--tests|--long] [--cuda]: installs what building and running Attendant
+# needs, with --tests what testing it needs, with --long what its long tests need,
+# too. Where there is a GPU but no CUDA compiler, or with --cuda, it installs
+# CUDA's compiler from PyPI into .cuda, for this project alone. Debian 12 or 13;
+# does nothing where everything is there already. The README says why each dependency is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,11 +11,22 @@ packages=(g++ cmake ninja-build pkg-config ca-certificates curl
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
   libabsl-dev libssl-dev libhwy-dev prometheus-cpp-dev libcivetweb-dev
   nlohmann-json3-dev zlib1g-dev)
-tests= long=
-case "${1:-}" in
-  --long) tests=1 long=1 ;;
-  --tests) tests=1 ;;
-esac
+tests= long= cuda=
+for argument in "$@"; do
+  case "$argument" in
+    --long) tests=1 long=1 ;;
+    --tests) tests=1 ;;
+    --cuda) cuda=1 ;;
+    *) echo "setup: '$argument' is not --tests, --long or --cuda" >&2; exit 2 ;;
+  esac
+done
+has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; }
+has_nvcc() {
+  command -v nvcc >/dev/null || [ -x "${CUDA_PATH:-/usr/local/cuda}/bin/nvcc" ]
+}
+if ! has_nvcc && has_gpu; then cuda=1; fi
+if has_nvcc; then cuda=; fi
+if [ -n "$cuda" ]; then packages+=(python3 python3-venv); fi
 if [ -n "$tests" ]; then
   packages+=(libgtest-dev libgmock-dev openssl python3 python3-venv prometheus
     ruby ruby-grpc ruby-grpc-tools git)
@@ -57,8 +70,19 @@ if [ -n "$tests" ]; then
 fi
 if [ -n "$long" ]; then python_packages tests/requirements-long.txt; fi
 
-if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1 &&
-   ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then
-  echo "setup: there is a GPU but no nvcc: install the CUDA 13.0 toolkit" \
-    "(or its nvcc and cudart packages) and run this again for GPU kernels" >&2
+# The parts of the toolkit that compile, at the versions the kernels were
+# measured with; cudart is linked statically.
+if [ -n "$cuda" ] && [ ! -x .cuda/toolkit/bin/nvcc ]; then
+  echo "setup: CUDA 13.0 compiler into .cuda"
+  if ! { python3 -m venv .cuda &&
+         .cuda/bin/pip install -q --disable-pip-version-check \
+           nvidia-cuda-{nvcc,crt,cccl,runtime}==13.0.* nvidia-nvvm==13.0.*; }; then
+    echo "setup: no CUDA compiler: install the CUDA 13.0 toolkit and run this" \
+      "again for GPU kernels; going on without them" >&2
+  else
+    (cd .cuda && ln -sfn lib/python3*/site-packages/nvidia/cu13 toolkit)
+    # Where CMake looks; what is linked is libcudart_static.a.
+    ln -sfn lib .cuda/toolkit/lib64
+    ln -sfn libcudart.so.13 .cuda/toolkit/lib/libcudart.so
+  fi
 fi

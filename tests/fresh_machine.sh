@@ -5,7 +5,7 @@
 # committed project is cloned. Needs root, mmdebstrap and about 6 GB.
 #
 # --ccache: a compiler cache, for developing (then it is no fresh machine, and
-# the result says so). --results: where SUITE.log and fresh_machine.json go.
+# the result says so, as it does of jobs and the machine's load). --results: where SUITE.log and fresh_machine.json go.
 # Packages come from where this machine has its own (clean_root.sh), those of
 # Python too: PIP_* and *_proxy are handed in.
 set -euo pipefail
@@ -85,8 +85,9 @@ for suite in "$@"; do
   summary "$log"
   rm -rf --one-file-system "$root"
 done
-printf '{"date": "%s", "commit": "%s", "command": "tests/fresh_machine.sh%s", "cores": %s, "compiler_cache": %s,\n "runs": [\n  %s\n ]}\n' \
+printf '{"date": "%s", "commit": "%s", "command": "tests/fresh_machine.sh%s", "cores": %s, "jobs": "%s", "load": %s, "compiler_cache": %s,\n "runs": [\n  %s\n ]}\n' \
   "$(date -u +%F)" "$commit" "${ccache:+ --ccache DIR}" "$(nproc)" \
+  "${CMAKE_BUILD_PARALLEL_LEVEL:-all}" "$(cut -d' ' -f2 /proc/loadavg)" \
   "$([ -n "$ccache" ] && echo true || echo false)" \
   "$(IFS=$'\n'; printf '%s' "${rows[*]}" | sed '$!s/$/,/; 2,$s/^/  /')" \
   >"$results/fresh_machine.json"
