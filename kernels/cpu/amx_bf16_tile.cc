@@ -23,54 +23,113 @@ constexpr int kLanes = 16;
 constexpr int kStep = 32;  // bf16 numbers in a row of a tile
 constexpr int kMaxHeadDim = 256;
 
-// kVecs tiles from tile kFirst on.
-template <class Tiles, int kFirst, int kVecs>
-inline void ZeroTiles() {
-  Tiles::template Zero<kFirst>();
-  if constexpr (kVecs > 1) ZeroTiles<Tiles, kFirst + 1, kVecs - 1>();
-}
-template <class Tiles, int kFirst, int kVecs>
-inline void LoadTiles(const float* from, int64_t pitch) {
-  Tiles::template Load<kFirst>(from, pitch * sizeof(float));
-  if constexpr (kVecs > 1) {
-    LoadTiles<Tiles, kFirst + 1, kVecs - 1>(from + kLanes, pitch);
-  }
-}
-template <class Tiles, int kFirst, int kVecs>
-inline void StoreTiles(float* to, int64_t pitch) {
-  Tiles::template Store<kFirst>(to, pitch * sizeof(float));
-  if constexpr (kVecs > 1) {
-    StoreTiles<Tiles, kFirst + 1, kVecs - 1>(to + kLanes, pitch);
-  }
-}
-// Sums in tiles kSum.., the right operands in tiles 4.., pairs as words.
-template <class Tiles, int kSum, int kVecs>
-inline void LoadAndDot(const float* pairs, int64_t pitch) {
-  Tiles::template Load<kSum + 4>(pairs, pitch * sizeof(float));
-  Tiles::template Dot<kSum, 3, kSum + 4>();
-  if constexpr (kVecs > 1) {
-    LoadAndDot<Tiles, kSum + 1, kVecs - 1>(pairs + kLanes, pitch);
+// Up to 2 x 2 tiles of sums, c[i] + 16 * j = (sum over steps of a[i] times b +
+// 16 * j). Pitches and steps in elements of their pointers.
+struct Product {
+  const uint16_t* a[2] = {};
+  int64_t a_pitch[2] = {};
+  int64_t a_step;
+  const float* b;  // pairs of bf16 numbers
+  int64_t b_step;
+  float* c[2] = {};
+  int64_t pitch;  // of b and c
+  int64_t steps;
+};
+
+// Sums are tiles 0 to 3, left operands 4 and 5, right ones 6 and 7.
+template <class Tiles, int kSum, bool kAdd>
+inline void StartSum(const float* c, int64_t pitch) {
+  if constexpr (kAdd) {
+    Tiles::template Load<kSum>(c, pitch * sizeof(float));
+  } else {
+    Tiles::template Zero<kSum>();
   }
 }
 
-// S of 16 keys at `k`, not yet scaled.
-template <class Tiles, int kVecs>
-inline void ScoreKeys(const ScoresArgs& a, const uint16_t* k, int64_t k_pitch,
-                      float* s) {
-  constexpr int64_t kRows = kVecs * kLanes;
-  const float* q = static_cast<const float*>(a.q);
-  ZeroTiles<Tiles, 0, kVecs>();
-  for (int64_t c = 0; c < a.head_dim; c += kStep) {
-    Tiles::template Load<3>(k + c, k_pitch * sizeof(uint16_t));
-    LoadAndDot<Tiles, 0, kVecs>(q + c / 2 * kRows, kRows);
+template <class Tiles, int kTile>
+inline void LoadLeft(const Product& p, int i, int64_t step) {
+  Tiles::template Load<kTile>(p.a[i] + step * p.a_step,
+                              p.a_pitch[i] * sizeof(uint16_t));
+}
+
+template <class Tiles, int kTile>
+inline void LoadRight(const Product& p, int j, int64_t step) {
+  Tiles::template Load<kTile>(p.b + step * p.b_step + j * kLanes,
+                              p.pitch * sizeof(float));
+}
+
+// One step of two left operands and one right one, in tiles of their own, so
+// that the next step's loads need not wait for this one's products.
+template <class Tiles, int kLeft0, int kLeft1, int kRight>
+inline void TwoByOne(const Product& p, int64_t step) {
+  LoadRight<Tiles, kRight>(p, 0, step);
+  LoadLeft<Tiles, kLeft0>(p, 0, step);
+  Tiles::template Dot<0, kLeft0, kRight>();
+  LoadLeft<Tiles, kLeft1>(p, 1, step);
+  Tiles::template Dot<2, kLeft1, kRight>();
+}
+
+// Each tile is loaded again as early as its last product lets it.
+template <class Tiles>
+inline void TwoByTwo(const Product& p, int64_t step) {
+  LoadRight<Tiles, 6>(p, 0, step);
+  LoadLeft<Tiles, 4>(p, 0, step);
+  Tiles::template Dot<0, 4, 6>();
+  LoadLeft<Tiles, 5>(p, 1, step);
+  Tiles::template Dot<2, 5, 6>();
+  LoadRight<Tiles, 7>(p, 1, step);
+  Tiles::template Dot<1, 4, 7>();
+  Tiles::template Dot<3, 5, 7>();
+}
+
+template <class Tiles, int kA, int kB, bool kAdd>
+inline void Multiply(const Product& p) {
+  const int64_t pitch = p.pitch * sizeof(float);
+  StartSum<Tiles, 0, kAdd>(p.c[0], p.pitch);
+  if constexpr (kB == 2) StartSum<Tiles, 1, kAdd>(p.c[0] + kLanes, p.pitch);
+  if constexpr (kA == 2) StartSum<Tiles, 2, kAdd>(p.c[1], p.pitch);
+  if constexpr (kA == 2 && kB == 2) {
+    StartSum<Tiles, 3, kAdd>(p.c[1] + kLanes, p.pitch);
   }
-  StoreTiles<Tiles, 0, kVecs>(s, kRows);
+  for (int64_t step = 0; step < p.steps; ++step) {
+    if constexpr (kA == 2 && kB == 2) {
+      TwoByTwo<Tiles>(p, step);
+    } else if constexpr (kA == 2) {
+      TwoByOne<Tiles, 4, 5, 6>(p, step);
+      if (++step < p.steps) TwoByOne<Tiles, 1, 3, 7>(p, step);
+    } else {
+      LoadLeft<Tiles, 4>(p, 0, step);
+      LoadRight<Tiles, 6>(p, 0, step);
+      Tiles::template Dot<0, 4, 6>();
+      if constexpr (kB == 2) {
+        LoadRight<Tiles, 7>(p, 1, step);
+        Tiles::template Dot<1, 4, 7>();
+      }
+    }
+  }
+  Tiles::template Store<0>(p.c[0], pitch);
+  if constexpr (kB == 2) Tiles::template Store<1>(p.c[0] + kLanes, pitch);
+  if constexpr (kA == 2) Tiles::template Store<2>(p.c[1], pitch);
+  if constexpr (kA == 2 && kB == 2) {
+    Tiles::template Store<3>(p.c[1] + kLanes, pitch);
+  }
+}
+
+// All vectors of rows: two, then one.
+template <class Tiles, int kA, int kVecs, bool kAdd>
+inline void MultiplyRows(Product p) {
+  if constexpr (kVecs >= 2) {
+    Multiply<Tiles, kA, 2, kAdd>(p);
+    p.b += 2 * kLanes;
+    for (float*& c : p.c) c += 2 * kLanes;
+  }
+  if constexpr (kVecs != 2) Multiply<Tiles, kA, 1, kAdd>(p);
 }
 
 template <int kVecs>
 ATTENDANT_AVX512 inline void ScaleScores(float scale, float* s, __m512* max) {
   const __m512 factor = _mm512_set1_ps(scale);
-  for (int n = 0; n < kTileRows; ++n) {
+  for (int n = 0; n < kStep; ++n) {
 #pragma GCC unroll 3
     for (int v = 0; v < kVecs; ++v, s += kLanes) {
       const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(s), factor);
@@ -80,29 +139,45 @@ ATTENDANT_AVX512 inline void ScaleScores(float scale, float* s, __m512* max) {
   }
 }
 
-// The products run one tile of keys ahead of the scaling: both units work.
+// S of kStep keys from key n on, not yet scaled. Nothing behind the last key is
+// read: its tile goes through `copy`.
+template <class Tiles, int kVecs>
+inline void ScoreKeys(const ScoresArgs& a, int n, uint16_t* copy, float* s) {
+  constexpr int64_t kRows = kVecs * kLanes;
+  Product p = {.a_step = kStep,
+               .b = static_cast<const float*>(a.q),
+               .b_step = kTileRows * kRows,
+               .pitch = kRows,
+               .steps = a.head_dim / kStep};
+  for (int i = 0; i < 2; ++i, n += kTileRows, copy += kTileRows * kMaxHeadDim) {
+    const int left = std::clamp(a.num_keys - n, 0, kTileRows);
+    p.a[i] = static_cast<const uint16_t*>(a.k) + n * a.k_pitch;
+    p.a_pitch[i] = a.k_pitch;
+    p.c[i] = s + i * kTileRows * kRows;
+    if (left == kTileRows) continue;
+    std::memset(copy, 0, kTileRows * a.head_dim * sizeof(uint16_t));
+    for (int key = 0; key < left; ++key) {
+      std::memcpy(copy + key * a.head_dim, p.a[i] + key * a.k_pitch,
+                  a.head_dim * sizeof(uint16_t));
+    }
+    p.a[i] = copy;
+    p.a_pitch[i] = a.head_dim;
+  }
+  MultiplyRows<Tiles, 2, kVecs, false>(p);
+}
+
+// The products run one step ahead of the scaling: both units work.
 template <class Tiles, int kVecs>
 ATTENDANT_AVX512 void ScoresOf(const ScoresArgs& a) {
-  constexpr int64_t kFloats = kTileRows * kVecs * kLanes;
-  const auto* k = static_cast<const uint16_t*>(a.k);
+  constexpr int64_t kFloats = kStep * kVecs * kLanes;
   __m512 max[kVecs];
   for (__m512& m : max) {
     m = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
   }
-  alignas(64) uint16_t last[kTileRows * kMaxHeadDim];
+  alignas(64) uint16_t copy[2 * kTileRows * kMaxHeadDim];
   float* s = a.s;
-  for (int n = 0; n < a.num_padded; n += kTileRows, s += kFloats) {
-    const int left = std::clamp(a.num_keys - n, 0, kTileRows);
-    if (left == kTileRows) {
-      ScoreKeys<Tiles, kVecs>(a, k + n * a.k_pitch, a.k_pitch, s);
-    } else {  // nothing behind the last key is read
-      std::memset(last, 0, sizeof(last));
-      for (int i = 0; i < left; ++i) {
-        std::memcpy(last + i * a.head_dim, k + (n + i) * a.k_pitch,
-                    a.head_dim * sizeof(uint16_t));
-      }
-      ScoreKeys<Tiles, kVecs>(a, last, a.head_dim, s);
-    }
+  for (int n = 0; n < a.num_padded; n += kStep, s += kFloats) {
+    ScoreKeys<Tiles, kVecs>(a, n, copy, s);
     if (n > 0) ScaleScores<kVecs>(a.scale, s - kFloats, max);
   }
   ScaleScores<kVecs>(a.scale, s - kFloats, max);
@@ -138,32 +213,38 @@ ATTENDANT_AVX512 inline void ShrinkOutputs(const ValuesArgs& a, int64_t panel) {
   }
 }
 
-template <class Tiles, int kVecs>
+// kPanels panels of dims.
+template <class Tiles, int kVecs, int kPanels>
 inline void AddValues(const ValuesArgs& a, int64_t panel) {
   constexpr int64_t kRows = kVecs * kLanes;
-  float* o = a.o + panel * kTileRows * kRows;
   const auto* v = static_cast<const uint16_t*>(a.v) + panel * a.panel_pitch;
-  const float* p = static_cast<const float*>(a.p);
-  LoadTiles<Tiles, 0, kVecs>(o, kRows);
-  for (int n = 0; n < a.num_padded; n += kStep) {
-    Tiles::template Load<3>(v + n * kTileRows, kTileBytes);
-    LoadAndDot<Tiles, 0, kVecs>(p + n / 2 * kRows, kRows);
-  }
-  StoreTiles<Tiles, 0, kVecs>(o, kRows);
+  float* o = a.o + panel * kTileRows * kRows;
+  MultiplyRows<Tiles, kPanels, kVecs, true>(
+      {.a = {v, v + a.panel_pitch},
+       .a_pitch = {kStep, kStep},
+       .a_step = kTileRows * kStep,
+       .b = static_cast<const float*>(a.p),
+       .b_step = kTileRows * kRows,
+       .c = {o, o + kTileRows * kRows},
+       .pitch = kRows,
+       .steps = a.num_padded / kStep});
 }
 
 // A panel shrinks long before its tile is loaded: a tile cannot be loaded from
 // stores that are still on their way.
 template <class Tiles, int kVecs>
 ATTENDANT_AVX512 void ValuesOf(const ValuesArgs& a) {
-  constexpr int64_t kAhead = 2;
-  for (int64_t panel = 0; panel < std::min(kAhead, a.num_panels); ++panel) {
-    ShrinkOutputs<kVecs>(a, panel);
+  const auto shrink = [&](int64_t panel) {
+    if (panel < a.num_panels) ShrinkOutputs<kVecs>(a, panel);
+  };
+  for (int64_t panel = 0; panel < 4; ++panel) shrink(panel);
+  int64_t panel = 0;
+  for (; panel + 2 <= a.num_panels; panel += 2) {
+    AddValues<Tiles, kVecs, 2>(a, panel);
+    shrink(panel + 4);
+    shrink(panel + 5);
   }
-  for (int64_t panel = 0; panel < a.num_panels; ++panel) {
-    if (panel + kAhead < a.num_panels) ShrinkOutputs<kVecs>(a, panel + kAhead);
-    AddValues<Tiles, kVecs>(a, panel);
-  }
+  if (panel < a.num_panels) AddValues<Tiles, kVecs, 1>(a, panel);
 }
 
 template <class Tiles>

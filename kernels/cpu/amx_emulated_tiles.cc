@@ -41,7 +41,7 @@ float Widened(uint16_t bf16) {
 // rounding, so this is what a fused multiply-add gives.
 void AddProducts(float a, const float* b, float* sums) {
   for (int n = 0; n < kFloats; ++n) {
-    sums[n] = WithoutSubnormals(sums[n] + a * b[n]);
+    sums[n] = WithoutSubnormals(sums[n] + WithoutSubnormals(a * b[n]));
   }
 }
 

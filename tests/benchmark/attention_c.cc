@@ -1,6 +1,7 @@
 #include "tests/benchmark/attention_c.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -260,6 +261,24 @@ int64_t attendant_plan_device_bytes(const AttendantPlan* plan) {
 
 int64_t attendant_plan_workspace_bytes(const AttendantPlan* plan) {
   return plan->plan.workspace_bytes();
+}
+
+uint64_t attendant_plan_read(AttendantPlan* plan, const void* data,
+                             int64_t bytes) {
+  constexpr int64_t kWords = 32;  // independent sums: whole vectors
+  const auto* words = static_cast<const uint64_t*>(data);
+  const int64_t blocks = bytes / static_cast<int64_t>(kWords * sizeof(*words));
+  const int64_t parts = plan->thread_pool->num_threads();
+  std::atomic<uint64_t> all = 0;
+  plan->thread_pool->ParallelFor(parts, [&](int64_t part, int) {
+    uint64_t sums[kWords] = {};
+    for (int64_t block = blocks * part / parts;
+         block < blocks * (part + 1) / parts; ++block) {
+      for (int64_t i = 0; i < kWords; ++i) sums[i] ^= words[block * kWords + i];
+    }
+    for (const uint64_t sum : sums) all ^= sum;
+  });
+  return all;
 }
 
 void attendant_plan_destroy(AttendantPlan* plan) { delete plan; }

@@ -78,6 +78,8 @@ class Library:
             function = getattr(lib, "attendant_plan_" + name)
             function.restype = size
             function.argtypes = [pointer]
+        lib.attendant_plan_read.restype = ctypes.c_uint64
+        lib.attendant_plan_read.argtypes = [pointer, pointer, size]
         lib.attendant_plan_destroy.restype = None
         lib.attendant_plan_destroy.argtypes = [pointer]
         self.lib = lib
@@ -120,6 +122,12 @@ class Plan:
 
     def device_bytes(self):
         return self._lib.attendant_plan_device_bytes(self._plan)
+
+    def read(self, tensor):
+        """Reads a contiguous tensor once, with the plan's threads."""
+        return self._lib.attendant_plan_read(
+            self._plan, tensor.data_ptr(),
+            tensor.numel() * tensor.element_size())
 
     def close(self):
         if self._plan:
