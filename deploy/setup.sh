@@ -32,8 +32,8 @@ if [ -n "$tests" ]; then
     ruby ruby-grpc ruby-grpc-tools git)
 fi
 if [ -n "$long" ]; then
-  # A browser; clean roots and containers without a daemon.
-  packages+=(chromium mmdebstrap buildah runc)
+  # A browser; clean roots and containers without a daemon; 64-bit Arm.
+  packages+=(chromium mmdebstrap buildah runc g++-aarch64-linux-gnu qemu-user)
 fi
 
 missing=()
