@@ -29,7 +29,7 @@ if has_nvcc; then cuda=; fi
 if [ -n "$cuda" ]; then packages+=(python3 python3-venv); fi
 if [ -n "$tests" ]; then
   packages+=(libgtest-dev libgmock-dev openssl python3 python3-venv prometheus
-    ruby ruby-grpc ruby-grpc-tools git)
+    ruby ruby-grpc ruby-grpc-tools git zsh)
 fi
 if [ -n "$long" ]; then
   # A browser; clean roots and containers without a daemon; 64-bit Arm.

@@ -224,7 +224,9 @@ Command BenchCommand() {
               "Every combination of --door, --connections, --shapes, "
               "--concurrency and --rate\nis one row. GB/s: bytes in plus out "
               "over wall time. Percentiles: answered calls\nand missed "
-              "deadlines. --max-attempts is 1 here unless given.\n",
+              "deadlines; server ms: the p50 of the server's own total. "
+              "--max-attempts "
+              "is 1 here\nunless given.\n",
           .examples =
               "attendant bench --shapes=s128h16d128,s8192h16d128 "
               "--concurrency=1,4,16\n"

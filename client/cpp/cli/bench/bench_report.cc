@@ -146,9 +146,10 @@ ordered_json ReportJson(const ServerInfo& server,
 }
 
 std::string TableHead() {
-  return absl::StrFormat("%-8s %-16s %5s %5s %8s %9s %9s %9s %9s %8s %7s\n",
+  return absl::StrFormat("%-8s %-14s %5s %5s %7s %9s %9s %9s %9s %9s %7s %6s\n",
                          "door", "shape", "conns", "calls", "rate", "p50 ms",
-                         "p90 ms", "p99 ms", "calls/s", "GB/s", "failed");
+                         "p90 ms", "p99 ms", "server ms", "calls/s", "GB/s",
+                         "failed");
 }
 
 std::string TableRow(const ordered_json& row) {
@@ -156,12 +157,14 @@ std::string TableRow(const ordered_json& row) {
       row.contains("rate") ? absl::StrFormat("%.6g", row["rate"].get<double>())
                            : "closed";
   return absl::StrFormat(
-      "%-8s %-16s %5d %5d %8s %9.3f %9.3f %9.3f %9.1f %8.3f %7d\n",
+      "%-8s %-14s %5d %5d %7s %9.3f %9.3f %9.3f %9.3f %9.1f %7.3f %6d\n",
       row["door"].get<std::string>(), row["shape"].get<std::string>(),
       row["connections"].get<int64_t>(), row["concurrency"].get<int64_t>(),
       rate, row["p50_ms"].get<double>(), row["p90_ms"].get<double>(),
-      row["p99_ms"].get<double>(), row["requests_per_s"].get<double>(),
-      row["gbps"].get<double>(), row["failed"].get<int64_t>());
+      row["p99_ms"].get<double>(),
+      row["stages"]["total"]["p50_ms"].get<double>(),
+      row["requests_per_s"].get<double>(), row["gbps"].get<double>(),
+      row["failed"].get<int64_t>());
 }
 
 }  // namespace attendant::client::cli
