@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import random
 import time
 from typing import Any
@@ -88,7 +87,7 @@ def _result(
         lse = _written("lse", lse, options.get("lse"), model)
     if out is result.out and lse is result.lse:
         return result
-    return dataclasses.replace(result, out=out, lse=lse)
+    return result._replace(out=out, lse=lse)
 
 
 def _delay(

@@ -6,16 +6,14 @@ import ctypes
 import os
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from ctypes import byref, c_int64, c_void_p
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attendant import native_types as types
 from attendant.connection import Connection
 from attendant.errors import AttendantError, StatusCode
-from attendant.native_args import Call
 from attendant.native_library import Library
+from attendant.native_templates import prepare
 from attendant.options import DTYPE_NAMES, AttendOptions
 from attendant.results import (
     AttendResult,
@@ -27,6 +25,10 @@ from attendant.results import (
 )
 from attendant.retry import RetryPolicy
 from attendant.views import copied_from
+
+if TYPE_CHECKING:
+    from attendant.native_args import Call
+    from attendant.native_templates import QuickCall
 
 
 def _text(value: bytes) -> str:
@@ -121,9 +123,10 @@ class NativeCore:
         cancel: Cancel | None = None,
     ) -> AttendResult:
         """The answer, by time.monotonic() == deadline."""
-        call = Call(q, k, v, options)
+        call = prepare(q, k, v, options)
         result = c_void_p()
-        with self._running(cancel):
+        self._begin(cancel)
+        try:
             left = int((deadline - time.monotonic()) * 1e9)
             error = self._library.attend(
                 self._handle,
@@ -132,6 +135,8 @@ class NativeCore:
                 (cancel or self._end).handle,
                 byref(result),
             )
+        finally:
+            self._end_of(cancel)
         self._raise(error)
         try:
             return self._result_of(call, result)
@@ -141,11 +146,14 @@ class NativeCore:
     def get_server_info(self, deadline: float) -> ServerInfo:
         """What the server is."""
         info = c_void_p()
-        with self._running(None):
+        self._begin(None)
+        try:
             left = int((deadline - time.monotonic()) * 1e9)
             error = self._library.get_server_info(
                 self._handle, c_int64(max(left, 1)), byref(info)
             )
+        finally:
+            self._end_of(None)
         self._raise(error)
         try:
             assert info.value is not None
@@ -153,9 +161,8 @@ class NativeCore:
         finally:
             self._library.server_info_free(info)
 
-    @contextmanager
-    def _running(self, cancel: Cancel | None) -> Iterator[None]:
-        """close() waits for what runs within."""
+    def _begin(self, cancel: Cancel | None) -> None:
+        """close() waits for what lies between this and _end_of."""
         if os.getpid() != self._process:
             raise AttendantError(
                 StatusCode.FAILED_PRECONDITION,
@@ -167,15 +174,14 @@ class NativeCore:
             self._active += 1
             if cancel is not None:
                 self._cancels.add(cancel)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._active -= 1
-                if cancel is not None:
-                    self._cancels.discard(cancel)
-                if self._closed:
-                    self._changed.notify_all()
+
+    def _end_of(self, cancel: Cancel | None) -> None:
+        with self._changed:
+            self._active -= 1
+            if cancel is not None:
+                self._cancels.discard(cancel)
+            if self._closed:
+                self._changed.notify_all()
 
     def _raise(self, error: int | None) -> None:
         if not error:
@@ -191,7 +197,7 @@ class NativeCore:
         self._library.error_free(error)
         raise raised
 
-    def _result_of(self, call: Call, result: c_void_p) -> AttendResult:
+    def _result_of(self, call: Call | QuickCall, result: c_void_p) -> AttendResult:
         reply = types.Reply.from_address(self._library.result_reply(result))
         out = call.out
         if not call.args.out.data:
@@ -201,30 +207,31 @@ class NativeCore:
             lse = call.lse
             if not call.args.lse.data:
                 lse = _answer(call, reply.lse, call.lse)
+        served_by = ServedBy(
+            _text(reply.backend),
+            reply.device_index,
+            _text(reply.device_uuid),
+            _text(reply.kernel),
+            DTYPE_NAMES.get(reply.compute_dtype, "?"),
+        )
         return AttendResult(
-            out=out,
-            lse=lse,
-            request_id=_text(reply.request_id),
-            served_by=ServedBy(
-                backend=_text(reply.backend),
-                device_index=reply.device_index,
-                device_uuid=_text(reply.device_uuid),
-                kernel=_text(reply.kernel),
-                compute_dtype=DTYPE_NAMES.get(reply.compute_dtype, "?"),
-            ),
-            stages=StageTimes(*reply.exposed),
-            busy=StageTimes(*reply.busy),
-            batch_requests=reply.batch_requests,
-            batch_tokens=reply.batch_tokens,
-            workspace_bytes=reply.workspace_bytes,
-            input_bytes=reply.input_bytes,
-            output_bytes=reply.output_bytes,
-            attempts=reply.attempts,
-            door=_text(reply.door),
+            out,
+            lse,
+            _text(reply.request_id),
+            served_by,
+            StageTimes(*reply.exposed),
+            StageTimes(*reply.busy),
+            reply.batch_requests,
+            reply.batch_tokens,
+            reply.workspace_bytes,
+            reply.input_bytes,
+            reply.output_bytes,
+            reply.attempts,
+            _text(reply.door),
         )
 
 
-def _answer(call: Call, tensor: types.Tensor, given: Any) -> Any:
+def _answer(call: Call | QuickCall, tensor: types.Tensor, given: Any) -> Any:
     """An answer that lies in the library's memory: what was lent was empty."""
     if given is not None:
         return given

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclasses.dataclass(frozen=True)
-class ServedBy:
+class ServedBy(NamedTuple):
     """What computed the answer: no fallback is invisible."""
 
     backend: str  # "cpu", "cuda"
@@ -17,8 +16,7 @@ class ServedBy:
     compute_dtype: str
 
 
-@dataclasses.dataclass(frozen=True)
-class StageTimes:
+class StageTimes(NamedTuple):
     """Nanoseconds per stage."""
 
     receive_ns: int
@@ -30,8 +28,7 @@ class StageTimes:
     total_ns: int
 
 
-@dataclasses.dataclass(frozen=True)
-class AttendResult:
+class AttendResult(NamedTuple):
     """One answer."""
 
     # Arrays of the library that q came from, or options["out"], options["lse"].

@@ -143,6 +143,23 @@ def test_no_reference_is_left_behind(client):
     assert sys.getrefcount(array) == before
 
 
+def test_calls_like_one_before_read_their_own_tensors(client):
+    arrays = [np.random.default_rng(n).random(Q.shape, np.float32) for n in range(4)]
+    for array in arrays + arrays[::-1]:
+        np.testing.assert_array_equal(ask(client, array).out, array)
+        out = np.zeros_like(array)
+        ask(client, array, out=out)
+        np.testing.assert_array_equal(out, array)
+    out.flags.writeable = False
+    with pytest.raises(attendant.AttendantError):
+        ask(client, Q, out=out)
+    with pytest.raises(attendant.AttendantError):
+        ask(client, Q, out=np.zeros((1, 4, 2, 3), np.float32).transpose(0, 1, 3, 2))
+    small = Q[:, :2].copy()
+    np.testing.assert_array_equal(ask(client, small).out, small)
+    np.testing.assert_array_equal(ask(client, Q[:, 1:3]).out, Q[:, 1:3])
+
+
 def test_values_that_do_not_fit_are_refused_before_they_are_cut(client):
     for field, value in (
         ("priority", 1 << 40),

@@ -77,11 +77,11 @@ def test_backward_raises_and_forward_does_not(device):
 
 
 def test_the_client_reads_torch_tensors_and_answers_with_them(served):
-    q = torch.randn(1, 5, 2, 16, requires_grad=True)
+    q = torch.randn(1, 5, 2, 16).to(torch.float16).requires_grad_()
     result = served.attend(q, q, q, timeout=60, return_lse=True, causal=True)
     assert isinstance(result.out, torch.Tensor)
     assert isinstance(result.lse, torch.Tensor)
-    out = torch.empty(1, 5, 2, 16)
+    out = torch.empty(1, 5, 2, 16, dtype=torch.float16)
     again = served.attend(q, q, q, timeout=60, causal=True, out=out)
     assert again.out is out
     assert torch.equal(out, result.out)
