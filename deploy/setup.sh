@@ -32,8 +32,9 @@ if [ -n "$tests" ]; then
     ruby ruby-grpc ruby-grpc-tools git zsh)
 fi
 if [ -n "$long" ]; then
-  # A browser; clean roots and containers without a daemon; 64-bit Arm.
-  packages+=(chromium mmdebstrap buildah runc g++-aarch64-linux-gnu qemu-user)
+  # A browser; clean roots, containers without a daemon, packages; 64-bit Arm.
+  packages+=(chromium mmdebstrap buildah runc dpkg-dev file
+    g++-aarch64-linux-gnu qemu-user)
 fi
 
 missing=()
