@@ -25,6 +25,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -53,6 +54,7 @@ class Sizes:
         self.attack_bytes = (1 << 20) if tiny else (200 << 20)
         self.attack_limit = "64K" if tiny else "4M"
         self.pool = "256M" if tiny else "4G"
+        self.regions = "256M" if tiny else "16G"
         self.most_mb = 2 if tiny else 96
 
     def shape(self, seqlen):
@@ -87,11 +89,15 @@ class Bench:
             "python_grpcio", lambda: processes.python_peer("python_grpcio"))
 
     def start_server(self, *flags):
-        memory = (f"--host_pool_bytes={self.sizes.pool}",
-                  f"--max_queued_bytes={self.sizes.pool}")
+        folder = self.stack.enter_context(tempfile.TemporaryDirectory())
+        usual = (f"--host_pool_bytes={self.sizes.pool}",
+                 f"--max_queued_bytes={self.sizes.pool}",
+                 f"--region_bytes={self.sizes.regions}",
+                 f"--region_socket={folder}/regions",
+                 "--regions=buffers,cuda_ipc")
         return self.stack.enter_context(processes.AttendantServer(
             self.server_binary, f"--backend={self.args.backend}",
-            *(flags or memory)))
+            *(flags or usual)))
 
     def start(self, door, make):
         try:
@@ -214,16 +220,11 @@ class Bench:
                 "idle_share": max(0.0, 1 - max(busy.values())),
                 "busy_shares": busy, "bar": 0.05}
 
-    def best_door(self):
-        got = processes.bench(self.client, self.server.target, door="shm",
-                              shapes="s1h1d64", requests=1)
-        return "unary" if isinstance(got, str) else "shm"
-
     def memory(self):
         """Returns what is to be called 30 s later, other sections between."""
         server = self.start_server()
         start = server.status_bytes("VmRSS")
-        found = {"start_bytes": start, "door": self.best_door(),
+        found = {"start_bytes": start, "door": "unary",
                  "bar_drift": 0.02, "bar_growth_bytes": 64 << 20}
         with processes.MemoryWatch(server) as watch:
             for count, name in zip(self.sizes.memory_calls,

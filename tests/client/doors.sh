@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# doors.sh SERVER ATTENDANT: every door of this build gives bitwise the unary
+# door's answer, for every layout, with and without LSE. A door that the build or
+# the server has not says UNIMPLEMENTED, with its name.
+set -euo pipefail
+server=$1 attendant=$2
+work=$(mktemp -d)
+"$server" --listen=127.0.0.1:0 --http= --lame_duck_seconds=0 \
+  --host_pool_bytes=128M --max_queued_bytes=128M \
+  --region_socket="$work/regions" --regions=buffers,cuda_ipc \
+  > "$work/start" 2> "$work/log" &
+pid=$!
+trap 'kill $pid 2>/dev/null || true; rm -rf "$work"' EXIT
+until grep -q ' ready: ' "$work/start"; do
+  kill -0 $pid || { cat "$work/log"; exit 1; }
+  read -rt 0.1 <> <(:) || true
+done
+grpc=$(sed -E 's/.* grpc=([^ ]+) .*/\1/' "$work/start")
+answered=0
+for door in unary stream striped shm ipc auto; do
+  for layout in bshd bhsd thd; do
+    for lse in true false; do
+      code=0
+      "$attendant" bench --server="$grpc" --door=$door --layout=$layout \
+        --lse=$lse --verify --causal --dtype=bf16 --requests=3 --warmup=0 \
+        --shapes=b2s65h4g2d40,q1k300h2d64,s1500h4d128 --concurrency=2 \
+        --connections=2 > "$work/out" 2> "$work/err" || code=$?
+      if [ $code = 0 ]; then
+        answered=$((answered + 1))
+      elif [ $code = 3 ] && grep -q UNIMPLEMENTED "$work/err" &&
+          [ $door != unary ] && [ $door != auto ]; then
+        echo "$door: $(head -1 "$work/err")"
+        break 2
+      else
+        echo "$door $layout: exit code $code"
+        cat "$work/out" "$work/err"
+        exit 1
+      fi
+    done
+  done
+done
+echo "$answered combinations answered alike"
+[ $answered -ge 12 ]
