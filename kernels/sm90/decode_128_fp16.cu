@@ -2,10 +2,10 @@
 
 namespace attendant::kernels::sm90 {
 
-cudaError_t LaunchDecode128Fp16(const DecodeParams& params, bool wide,
-                                int combine_strands, cudaStream_t stream) {
-  return LaunchDecode<Decode128, Decode128Wide, __half>(
-      params, wide, combine_strands, stream);
+cudaError_t LaunchDecode128Fp16(const DecodeParams& params,
+                                const DecodeLaunch& launch) {
+  return LaunchDecode<DecodeFew128, Decode128, Decode128Wide, __half>(params,
+                                                                      launch);
 }
 
 }  // namespace attendant::kernels::sm90

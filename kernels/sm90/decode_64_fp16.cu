@@ -2,10 +2,10 @@
 
 namespace attendant::kernels::sm90 {
 
-cudaError_t LaunchDecode64Fp16(const DecodeParams& params, bool wide,
-                               int combine_strands, cudaStream_t stream) {
-  return LaunchDecode<Decode64, Decode64Wide, __half>(params, wide,
-                                                      combine_strands, stream);
+cudaError_t LaunchDecode64Fp16(const DecodeParams& params,
+                               const DecodeLaunch& launch) {
+  return LaunchDecode<DecodeFew64, Decode64, Decode64Wide, __half>(params,
+                                                                   launch);
 }
 
 }  // namespace attendant::kernels::sm90

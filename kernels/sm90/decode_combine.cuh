@@ -6,6 +6,7 @@
 #include "kernels/sm90/decode_item.cuh"
 #include "kernels/sm90/decode_merge.cuh"
 #include "kernels/sm90/decode_output.cuh"
+#include "kernels/sm90/ptx/grid.cuh"
 
 namespace attendant::kernels::sm90 {
 
@@ -93,6 +94,7 @@ __global__ void __launch_bounds__(kCombineThreads)
     item.problem = params.global_problems + item.sequence->problem;
   }
   if (item.sequence->slots_per_strand == 0) return;
+  ptx::grid_wait_for_previous();
   SetStrand(item, strand - item.sequence->first_strand, Shape::kTileQ);
   const int row = blockIdx.x % kParts * kCombineRows;
   CombineStrand<Shape, Element>(params, item, threadIdx.x, kCombineThreads, row,

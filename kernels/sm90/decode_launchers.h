@@ -4,20 +4,28 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/sm90/decode_params.h"
+#include "kernels/sm90/decode_table.h"
 
 namespace attendant::kernels::sm90 {
 
-// Enqueues the kernel, `wide` with tiles of 128 packed rows instead of 64, and
-// after it the combine kernel over `combine_strands` strands (0 = none).
-using DecodeLauncher = cudaError_t (*)(const DecodeParams& params, bool wide,
-                                       int combine_strands,
-                                       cudaStream_t stream);
+struct DecodeLaunch {
+  DecodeWidth width;
+  // Few rows: blocks that share the items. More rows: strands that the combine
+  // kernel merges afterwards (0 = none).
+  int blocks;
+  int combine_strands;
+  cudaStream_t stream;
+};
 
-cudaError_t LaunchDecode64Bf16(const DecodeParams&, bool, int, cudaStream_t);
-cudaError_t LaunchDecode64Fp16(const DecodeParams&, bool, int, cudaStream_t);
-cudaError_t LaunchDecode128Bf16(const DecodeParams&, bool, int, cudaStream_t);
-cudaError_t LaunchDecode128Fp16(const DecodeParams&, bool, int, cudaStream_t);
-cudaError_t LaunchDecode256Bf16(const DecodeParams&, bool, int, cudaStream_t);
-cudaError_t LaunchDecode256Fp16(const DecodeParams&, bool, int, cudaStream_t);
+// Enqueues the kernel, and the combine kernel if one is needed.
+using DecodeLauncher = cudaError_t (*)(const DecodeParams&,
+                                       const DecodeLaunch&);
+
+cudaError_t LaunchDecode64Bf16(const DecodeParams&, const DecodeLaunch&);
+cudaError_t LaunchDecode64Fp16(const DecodeParams&, const DecodeLaunch&);
+cudaError_t LaunchDecode128Bf16(const DecodeParams&, const DecodeLaunch&);
+cudaError_t LaunchDecode128Fp16(const DecodeParams&, const DecodeLaunch&);
+cudaError_t LaunchDecode256Bf16(const DecodeParams&, const DecodeLaunch&);
+cudaError_t LaunchDecode256Fp16(const DecodeParams&, const DecodeLaunch&);
 
 }  // namespace attendant::kernels::sm90

@@ -18,6 +18,9 @@ struct alignas(1024) DecodeStorage {
   alignas(1024) uint8_t q[Shape::kTileQ * Shape::kHeadDim * 2];
   alignas(1024) uint8_t k[Shape::kStages][kTileBytes];
   alignas(1024) uint8_t v[Shape::kStages][kTileBytes];
+  // What each consumer's chunks came to so far.
+  float4 kept[Shape::kKeepsInShared ? Shape::kHeadDim / 8 : 1]
+             [128 * Shape::kWarpgroups];
   uint64_t k_full[Shape::kStages], k_empty[Shape::kStages];
   uint64_t v_full[Shape::kStages], v_empty[Shape::kStages];
   uint64_t v_arrived[Shape::kStages];  // repair only, see prefill.cuh

@@ -18,18 +18,21 @@ struct PartialRows {
   float l[2] = {0.0f, 0.0f};
 };
 
-// What a thread's chunks came to so far. O lies in local memory: registers hold
-// the running chunk's, and chunks end seldom.
-template <int kD>
+// What a thread's chunks came to so far. Registers hold the running chunk's O,
+// so this one lies in memory: piece i of the thread at memory[i * kStride].
+template <int kD, int kStride>
 class Folded {
  public:
+  explicit __device__ __forceinline__ Folded(float4* memory)
+      : memory_(memory) {}
+
   __device__ __forceinline__ void Keep(const PartialRows& rows,
                                        const float (&o)[kD / 2]) {
     rows_ = rows;
-    float4* kept = Memory();
 #pragma unroll
     for (int i = 0; i < kD / 8; ++i) {
-      kept[i] = make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]);
+      memory_[i * kStride] =
+          make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]);
     }
   }
 
@@ -42,10 +45,9 @@ class Folded {
       factors[r] = Merge(rows_.m[r], rows_.l[r], rows.m[r], rows.l[r]);
     }
     rows = rows_;
-    const float4* kept = Memory();
 #pragma unroll
     for (int i = 0; i < kD / 8; ++i) {
-      const float4 a = kept[i];
+      const float4 a = memory_[i * kStride];
       o[4 * i] = MergeValue(a.x, o[4 * i], factors[0]);
       o[4 * i + 1] = MergeValue(a.y, o[4 * i + 1], factors[0]);
       o[4 * i + 2] = MergeValue(a.z, o[4 * i + 2], factors[1]);
@@ -54,15 +56,8 @@ class Folded {
   }
 
  private:
-  // An address that the compiler cannot see through keeps O out of registers.
-  __device__ __forceinline__ float4* Memory() {
-    float4* memory = o_;
-    asm volatile("" : "+l"(memory)::"memory");
-    return memory;
-  }
-
+  float4* const memory_;
   PartialRows rows_;
-  float4 o_[kD / 8];
 };
 
 // kTileQ rows of O (kHeadDim floats each), then (m, l) of each row.

@@ -35,6 +35,18 @@ struct DecodeProblem {
       q_is_vectorized;  // q, its strides and head_dim: multiples of 16 bytes
 };
 
+// Few rows: batch entries from first_batch on (of the record's) are cut alike:
+// `unit` chunks an item, `parts` items a strand. Items run over batch entries,
+// parts and KV heads, heads fastest; partial results, one an item if parts > 1,
+// over batch entries, heads and parts.
+struct DecodeSegment {
+  int32_t first_batch;
+  int32_t items;
+  int32_t unit;
+  int32_t parts;
+  int32_t first_slot;  // from the record's
+};
+
 // `batch_count` batch entries of equal bounds. Rows of a KV head's whole group
 // are packed: packed row p is query row p / group_size of head p % group_size.
 // A "strand" is (batch entry, KV head, tile of packed rows); its keys are cut
@@ -61,7 +73,12 @@ struct DecodeSequence {
   // one chunk each. None if one item does it all.
   int32_t slots_per_strand;
   int32_t first_slot;
+  int32_t num_slots;     // of all strands
   int32_t first_strand;  // of the launch's
+  // Few rows only. Chunk c begins at key c * chunk_keys; [first, end) are those
+  // that some row sees. Large pieces first, smaller ones to even out the end.
+  int32_t first_chunk, end_chunk;
+  DecodeSegment coarse, fine;
 };
 
 struct DecodeParams {
@@ -73,7 +90,9 @@ struct DecodeParams {
   const DecodeSequence* global_sequences;
   int32_t num_sequences;
   int32_t num_items;
-  float* partials;  // see PartialSlot
+  float* partials;           // see PartialSlot
+  LaunchCounters* counters;  // few rows only
+  uint32_t* arrivals;        // a strand's finished items; zero between launches
   int32_t* repair_flag;
   uint32_t scrub_exponent;  // see PrefillParams
 };

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -39,6 +40,14 @@ int64_t NumFloats(const AttentionProblem& problem) {
                               problem.sinks.size());
 }
 
+// Counters of the launch, then the arrivals of its strands.
+int64_t ControlBytes(const DecodeGroup& group) {
+  if (group.width != DecodeWidth::kFew) return 0;
+  const int64_t arrivals = group.num_slots > 0 ? group.num_strands : 0;
+  return sizeof(LaunchCounters) +
+         (arrivals * static_cast<int64_t>(sizeof(uint32_t)) + 15) / 16 * 16;
+}
+
 bool QIsVectorized(const AttentionProblem& problem) {
   const auto aligned = [](int64_t elements) { return elements % 8 == 0; };
   return reinterpret_cast<uintptr_t>(problem.q.data) % 16 == 0 &&
@@ -64,6 +73,7 @@ DecodeLauncher LauncherOf(const DecodeGroup& group) {
 absl::StatusOr<DecodePlan> DecodePlan::Create(
     std::span<const AttentionProblem* const> problems, int num_sms) {
   DecodePlan plan;
+  plan.num_sms_ = num_sms;
   plan.groups_ = GroupThinSequences(problems, num_sms);
   plan.problems_.assign(problems.begin(), problems.end());
   plan.workspace_of_problem_.resize(problems.size());
@@ -76,14 +86,12 @@ absl::StatusOr<DecodePlan> DecodePlan::Create(
                        " work items, must be at most 2147483647"));
     }
     for (const DecodeSequence& record : group.sequences) {
-      const int64_t record_strands = int64_t{record.batch_count} *
-                                     record.row_tiles *
-                                     problems[record.problem]->num_kv_heads;
       plan.workspace_of_problem_[record.problem] +=
-          record_strands * record.slots_per_strand * group.slot_bytes();
+          record.num_slots * group.slot_bytes();
     }
     sequences += static_cast<int64_t>(group.sequences.size());
     plan.workspace_bytes_ += AlignUp(group.num_slots * group.slot_bytes());
+    plan.control_bytes_ += ControlBytes(group);
   }
   if (plan.FitsParameters()) return plan;
   int64_t floats = 0;
@@ -165,11 +173,11 @@ absl::Status DecodePlan::EncodeMaps(size_t index, CUtensorMap* maps) const {
   RETURN_IF_ERROR(
       EncodeMap(problem.k, problem.dtype,
                 {problem.head_dim, rows, problem.num_kv_heads, problem.batch},
-                box_rows, maps + kDecodeMapK));
+                box_rows, L2Fetch::kLine, maps + kDecodeMapK));
   return EncodeMap(
       problem.v, problem.dtype,
       {problem.head_dim_v, rows, problem.num_kv_heads, problem.batch}, box_rows,
-      maps + kDecodeMapV);
+      L2Fetch::kLine, maps + kDecodeMapV);
 }
 
 absl::Status DecodePlan::WriteDescriptors(const LaunchContext& context) const {
@@ -208,10 +216,14 @@ absl::Status DecodePlan::LaunchGroup(const DecodeGroup& group,
                                      cudaStream_t stream) const {
   params.num_sequences = static_cast<int32_t>(group.sequences.size());
   params.num_items = static_cast<int32_t>(group.num_items);
-  const int combine_strands =
+  DecodeLaunch launch = {};
+  launch.width = group.width;
+  launch.blocks =
+      static_cast<int>(std::min<int64_t>(num_sms_, group.num_items));
+  launch.combine_strands =
       group.combines ? static_cast<int>(group.num_strands) : 0;
-  const cudaError_t error =
-      LauncherOf(group)(params, group.wide, combine_strands, stream);
+  launch.stream = stream;
+  const cudaError_t error = LauncherOf(group)(params, launch);
   if (error == cudaSuccess) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat("launch of the decode kernel: ", cudaGetErrorString(error)));
@@ -242,9 +254,15 @@ absl::Status DecodePlan::Launch(const LaunchContext& context,
     RETURN_IF_ERROR(EncodeMaps(record.problem, params.maps));
   }
   int64_t workspace = 0;
+  int64_t control = 0;
   int64_t sequences = layout_.sequences;
   for (const DecodeGroup& group : groups_) {
     params.partials = At<float>(context.workspace, workspace);
+    params.counters = At<LaunchCounters>(context.control, control);
+    params.arrivals =
+        At<uint32_t>(context.control,
+                     control + static_cast<int64_t>(sizeof(LaunchCounters)));
+    control += ControlBytes(group);
     if (descriptor_bytes_ > 0) {
       params.global_sequences =
           At<DecodeSequence>(context.device_descriptors, sequences);

@@ -19,16 +19,19 @@ namespace attendant::kernels::sm90 {
 // the whole request alone.
 bool IsThin(const AttentionProblem& problem, const SequenceBounds& sequence);
 
+// Packed rows of a tile, of k64 and k128.
+int64_t RowsOfTile(DecodeWidth width);
+
 // Keys of a chunk: a multiple of the class's key block, a function of the whole
 // request and the sequence's own length alone. A request that is alone then
 // fills the card; many fold several chunks in one block.
 int64_t ChunkKeys(const AttentionProblem& problem,
                   const SequenceBounds& sequence);
 
-// Sequences of one class, tile width and type: one launch.
+// Sequences of one class, width and type: one launch.
 struct DecodeGroup {
   DecodeClass decode_class = DecodeClass::k64;
-  bool wide = false;
+  DecodeWidth width = DecodeWidth::kFew;
   DataType dtype = DataType::kFloat16;
   std::vector<DecodeSequence> sequences;
   int64_t num_items = 0;
@@ -53,6 +56,8 @@ class DecodePlan {
 
   bool empty() const { return groups_.empty(); }
   int64_t workspace_bytes() const { return workspace_bytes_; }
+  // Zero before and after each launch.
+  int64_t control_bytes() const { return control_bytes_; }
   int64_t descriptor_bytes() const { return descriptor_bytes_; }
   int64_t workspace_bytes_of(size_t index) const {
     return workspace_of_problem_[index];
@@ -86,6 +91,8 @@ class DecodePlan {
   std::vector<int64_t> workspace_of_problem_;
   Layout layout_;
   int64_t workspace_bytes_ = 0;
+  int64_t control_bytes_ = 0;
+  int num_sms_ = 1;
   int64_t descriptor_bytes_ = 0;
 };
 

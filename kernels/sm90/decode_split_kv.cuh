@@ -10,7 +10,7 @@
 //    warpgroup consumes 64 packed rows. Two blocks share a multiprocessor when
 //    one warpgroup is enough: one computes while the other waits.
 // 3. Folding. A chunk starts from nothing and is merged into what came before
-//    (decode_merge.cuh), in local memory where the block began at the strand's
+//    (decode_merge.cuh), in shared memory where the block began at the strand's
 //    first chunk, through memory elsewhere: the same arithmetic in the same
 //    order, so the split changes no bit. A second kernel merges what lies in
 //    memory: the last block to arrive would merge alone for longer than a
@@ -27,6 +27,7 @@
 #include "kernels/sm90/decode_merge.cuh"
 #include "kernels/sm90/decode_output.cuh"
 #include "kernels/sm90/decode_table.h"
+#include "kernels/sm90/ptx/grid.cuh"
 #include "kernels/sm90/ptx/mbarrier.cuh"
 #include "kernels/sm90/ptx/register.cuh"
 #include "kernels/sm90/ptx/tma.cuh"
@@ -46,6 +47,8 @@ class DecodeConsumer {
  public:
   static constexpr int kN = Shape::kTileKv;
   static constexpr int kD = Shape::kHeadDim;
+  static constexpr bool kKeepsInShared = Shape::kKeepsInShared;
+  using Kept = Folded<kD, kKeepsInShared ? 128 * Shape::kWarpgroups : 1>;
 
   __device__ __forceinline__ DecodeConsumer(const DecodeParams& params,
                                             const DecodeItem& item,
@@ -101,7 +104,9 @@ class DecodeConsumer {
   __device__ __forceinline__ void RunChunks() {
     float o[kD / 2];
     PartialRows rows;
-    Folded<kD> folded;
+    float4 local[kKeepsInShared ? 1 : kD / 8];
+    Kept folded(kKeepsInShared ? storage_.kept[0] + threadIdx.x
+                               : Hidden(local));
     const int chunk_keys = item_.sequence->chunk_keys;
     const int key_end = item_.key_end;
     int key = item_.key_begin;
@@ -118,12 +123,18 @@ class DecodeConsumer {
     StoreFinalAs<kD, Element>(params_, item_, rows, o, row_, lane_ % 4);
   }
 
+  // An address that the compiler cannot see through keeps O out of registers.
+  static __device__ __forceinline__ float4* Hidden(float4* memory) {
+    asm volatile("" : "+l"(memory)::"memory");
+    return memory;
+  }
+
   // Chunks of the strand's first item are folded, at its end into slot 0 (or,
   // if they are all there are, left in `rows` and `o`); every other chunk has a
   // slot of its own.
   __device__ __forceinline__ void EndChunk(int chunk, PartialRows& rows,
                                            float (&o)[kD / 2],
-                                           Folded<kD>& folded) const {
+                                           Kept& folded) const {
     if (!warp_has_rows_) return;
     if (item_.chunk_begin > 0) {
       StorePartial(chunk - item_.sequence->chunks_per_item + 1, rows, o);
@@ -343,6 +354,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
   static_assert(sizeof(Storage) <= 233472 / Shape::kBlocksPerSm - 1024);
   extern __shared__ __align__(1024) uint8_t smem[];
   Storage& storage = *reinterpret_cast<Storage*>(smem);
+  ptx::grid_launch_dependents();  // the combine kernel
   if (threadIdx.x == 0) InitDecodeBarriers<Shape>(storage);
   if (!kGrouped && threadIdx.x == 32) {
     ptx::prefetch_tensormap(params.maps + kDecodeMapK);

@@ -14,7 +14,8 @@ namespace attendant::kernels::sm90 {
 // warpgroup produces (a lone fifth warp would leave the others 168), and hands
 // its registers to the consumers.
 template <int kHeadDim_, int kTileKv_, int kWarpgroups_, int kStages_,
-          int kBlocksPerSm_, int kConsumerRegisters_, int kProducerRegisters_>
+          int kBlocksPerSm_, int kConsumerRegisters_, int kProducerRegisters_,
+          bool kKeepsInShared_ = true>
 struct DecodeShape {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kTileKv = kTileKv_;
@@ -25,15 +26,45 @@ struct DecodeShape {
   static constexpr int kBlocksPerSm = kBlocksPerSm_;
   static constexpr int kConsumerRegisters = kConsumerRegisters_;
   static constexpr int kProducerRegisters = kProducerRegisters_;
+  // O of the chunks before the running one; else in local memory (b128 kv8192
+  // with 128 rows: 1580 us instead of 1176).
+  static constexpr bool kKeepsInShared = kKeepsInShared_;
   static constexpr int kThreads = 128 * (kWarpgroups_ + 1);
 };
 
-using Decode64 = DecodeShape<64, 128, 1, 3, 2, 216, 40>;
-using Decode64Wide = DecodeShape<64, 128, 2, 6, 1, 232, 40>;
-using Decode128 = DecodeShape<128, 64, 1, 3, 2, 216, 40>;
-using Decode128Wide = DecodeShape<128, 128, 2, 3, 1, 232, 40>;
-using Decode256 = DecodeShape<256, 64, 1, 3, 1, 240, 40>;
-using Decode256Wide = DecodeShape<256, 64, 2, 2, 1, 232, 40>;
+using Decode64 = DecodeShape<64, 128, 1, 2, 2, 216, 40>;
+using Decode64Wide = DecodeShape<64, 128, 2, 5, 1, 232, 40>;
+using Decode128 = DecodeShape<128, 64, 1, 2, 2, 216, 40>;
+using Decode128Wide = DecodeShape<128, 128, 2, 2, 1, 232, 40>;
+using Decode256 = DecodeShape<256, 64, 1, 2, 1, 240, 40>;
+using Decode256Wide = DecodeShape<256, 64, 2, 2, 1, 232, 40, false>;
+
+// Few packed rows, at most kRows: eight warps take 16 keys each, the warps'
+// halves taking turns at key blocks of 64; K and V are the larger operand of
+// the warp-wide products.
+template <int kHeadDim_, int kStages_>
+struct DecodeFewShape {
+  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kStages = kStages_;
+  static constexpr int kRows = 8;
+  static constexpr int kTileKv = 64;
+  static constexpr int kWarps = 8;
+  static constexpr int kConsumers = 32 * kWarps;  // threads
+  static constexpr int kThreads = kConsumers + 64;
+};
+
+using DecodeFew64 = DecodeFewShape<64, 12>;
+using DecodeFew128 = DecodeFewShape<128, 5>;
+using DecodeFew256 = DecodeFewShape<256, 2>;
+
+// Chunks whose results are merged before they meet those of others.
+inline constexpr int kFewOctet = 8;
+inline constexpr int kFewGroup = 32;
+
+// What serves a sequence, by the packed rows of the whole request: few by
+// warp-wide products (decode_few.cuh), more by warpgroup products, 64 or 128 a
+// tile (decode_split_kv.cuh).
+enum class DecodeWidth : uint8_t { kFew, k64, k128 };
 
 enum class DecodeClass : uint8_t { k64, k128, k256 };
 inline constexpr int kNumDecodeClasses = 3;
@@ -59,10 +90,10 @@ constexpr DecodeClass DecodeClassOf(int64_t head_dim, int64_t head_dim_v) {
   return larger <= 128 ? DecodeClass::k128 : DecodeClass::k256;
 }
 
-// Floats of one partial slot: kTileQ rows of O, their maxima (log2 units) and
+// Floats of one partial slot: rows of O, their maxima (log2 units) and
 // their sums.
-constexpr int64_t PartialSlotFloats(int head_dim, int warpgroups) {
-  return int64_t{64} * warpgroups * (head_dim + 2);
+constexpr int64_t PartialSlotFloats(int head_dim, int rows) {
+  return int64_t{rows} * (head_dim + 2);
 }
 
 }  // namespace attendant::kernels::sm90

@@ -119,12 +119,17 @@ void Sm90Plan::PlaceDescriptors(Group& group) {
   }
 }
 
-int64_t Sm90Plan::control_bytes() const {
+int64_t Sm90Plan::PrefillControlBytes() const {
   return static_cast<int64_t>((groups_.size() + 1) * sizeof(LaunchCounters));
+}
+
+int64_t Sm90Plan::control_bytes() const {
+  return PrefillControlBytes() + decode_.control_bytes();
 }
 
 LaunchContext Sm90Plan::DecodeContext(const LaunchContext& context) const {
   LaunchContext decode = context;
+  decode.control = At<void>(context.control, PrefillControlBytes());
   if (decode_.descriptor_bytes() > 0) {
     decode.host_descriptors =
         At<void>(context.host_descriptors, descriptor_bytes_);
@@ -154,15 +159,15 @@ absl::Status Sm90Plan::EncodeMaps(const Group& group, size_t index,
   const ProblemExtents extents = ExtentsOf(problem);
   const TileClassRow& row = RowOf(group.key.tile_class);
   const int tile_q = group.key.score_mod ? row.tile_q_score_mod : row.tile_q;
-  RETURN_IF_ERROR(
-      EncodeMap(problem.q, problem.dtype, extents.q, tile_q, maps + kMapQ));
+  RETURN_IF_ERROR(EncodeMap(problem.q, problem.dtype, extents.q, tile_q,
+                            L2Fetch::kTwoLines, maps + kMapQ));
   if (extents.k.rows == 0 || problem.num_kv_heads == 0) {
     return absl::OkStatus();  // no key: K and V are never read
   }
   RETURN_IF_ERROR(EncodeMap(problem.k, problem.dtype, extents.k, row.tile_kv,
-                            maps + kMapK));
+                            L2Fetch::kTwoLines, maps + kMapK));
   return EncodeMap(problem.v, problem.dtype, extents.v, row.tile_kv,
-                   maps + kMapV);
+                   L2Fetch::kTwoLines, maps + kMapV);
 }
 
 absl::Status Sm90Plan::UploadDescriptors(const LaunchContext& context,

@@ -23,7 +23,7 @@ class Sm90Plan : public KernelPlan {
   int64_t workspace_bytes_of(size_t index) const override {
     return decode_.workspace_bytes_of(index);
   }
-  // The repair flag, then the counters of each launch.
+  // The repair flag, the counters of each prefill launch, then decode's.
   int64_t control_bytes() const override;
   int64_t descriptor_bytes() const override {
     return descriptor_bytes_ + decode_.descriptor_bytes();
@@ -70,6 +70,7 @@ class Sm90Plan : public KernelPlan {
   absl::StatusOr<PrefillParams> ParamsOf(size_t group_index,
                                          const LaunchContext& context) const;
 
+  int64_t PrefillControlBytes() const;
   LaunchContext DecodeContext(const LaunchContext& context) const;
 
   int num_sms_ = 1;

@@ -74,7 +74,7 @@ CoordinateFactors FactorsOf(const InputTensor& tensor,
 }
 
 absl::Status EncodeMap(const InputTensor& tensor, DataType dtype,
-                       const MapExtents& extents, int box_rows,
+                       const MapExtents& extents, int box_rows, L2Fetch fetch,
                        CUtensorMap* map) {
   static const EncodeFunction encode = FindEncodeFunction();
   if (encode == nullptr) {
@@ -97,13 +97,15 @@ absl::Status EncodeMap(const InputTensor& tensor, DataType dtype,
                                  stride_of(extents.batch, tensor.batch_stride)};
   const cuuint32_t box[4] = {64, static_cast<cuuint32_t>(box_rows), 1, 1};
   const cuuint32_t steps[4] = {1, 1, 1, 1};
-  const CUresult result = encode(
-      map,
-      dtype == DataType::kBFloat16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                   : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-      4, const_cast<void*>(tensor.data), sizes, strides, box, steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encode(map,
+             dtype == DataType::kBFloat16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                          : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+             4, const_cast<void*>(tensor.data), sizes, strides, box, steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             fetch == L2Fetch::kLine ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+                                     : CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     return absl::InternalError(absl::StrCat("cuTensorMapEncodeTiled: error ",
                                             static_cast<int>(result)));

@@ -31,10 +31,15 @@ std::string WhyNoMap(const char* name, const InputTensor& tensor,
 CoordinateFactors FactorsOf(const InputTensor& tensor,
                             const MapExtents& extents);
 
+// Bytes that a miss of a copy brings into L2. Two lines are right for what
+// comes again; what streams by once goes through DRAM 7 % faster by single
+// lines (pure reads of 1 GB on an H200: 4.13 against 4.44 TB/s).
+enum class L2Fetch { kTwoLines, kLine };
+
 // A map with boxes of 64 columns and `box_rows` rows in 128-byte swizzle, zeros
 // outside. INTERNAL if there is no driver or it refuses.
 absl::Status EncodeMap(const InputTensor& tensor, DataType dtype,
-                       const MapExtents& extents, int box_rows,
+                       const MapExtents& extents, int box_rows, L2Fetch fetch,
                        CUtensorMap* map);
 
 }  // namespace attendant::kernels::sm90

@@ -29,6 +29,27 @@ __device__ __forceinline__ void tma_load_4d(uint32_t smem,
       : "memory");
 }
 
+// As tma_load_4d, called by a whole warp of which one lane starts the copy: the
+// operands stay in uniform registers, where a branch on the lane would move
+// each there by a loop.
+__device__ __forceinline__ void tma_load_4d_elect(uint32_t smem,
+                                                  const CUtensorMap* map,
+                                                  uint32_t barrier, int x,
+                                                  int row, int head, int batch,
+                                                  uint64_t policy) {
+  asm volatile(
+      "{\n"
+      ".reg .pred elected;\n"
+      "elect.sync _|elected, 0xffffffff;\n"
+      "@elected cp.async.bulk.tensor.4d.shared::cluster.global.tile"
+      ".mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, {%3, %4, %5, %6}], [%2], %7;\n"
+      "}" ::"r"(smem),
+      "l"(map), "r"(barrier), "r"(x), "r"(row), "r"(head), "r"(batch),
+      "l"(policy)
+      : "memory");
+}
+
 __device__ __forceinline__ void prefetch_tensormap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }

@@ -1,6 +1,8 @@
 // Chunks, items and slots of the decode kernels: host-only, no GPU needed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "kernels/sm90/decode_plan.h"
 
 namespace attendant::kernels::sm90 {
@@ -31,17 +33,64 @@ std::vector<DecodeGroup> Group(const std::vector<AttentionProblem>& problems) {
 
 TEST(DecodeGroupsTest, OneRequestAloneIsCutIntoABlockForEverySlot) {
   for (int64_t len_kv : {2048, 8192, 32768, 131072}) {
-    const std::vector<DecodeGroup> groups = Group({Decode(1, 1, len_kv)});
-    ASSERT_EQ(groups.size(), 1u);
-    EXPECT_EQ(groups[0].num_items, 128) << len_kv;
-    EXPECT_TRUE(groups[0].combines);
+    const std::vector<DecodeGroup> few = Group({Decode(1, 1, len_kv)});
+    ASSERT_EQ(few.size(), 1u);
+    EXPECT_EQ(few[0].width, DecodeWidth::kFew);
+    EXPECT_EQ(few[0].num_items, 128) << len_kv;
+    EXPECT_EQ(few[0].num_slots, 128) << len_kv;
+    EXPECT_FALSE(few[0].combines);  // the last block to arrive does
+    const std::vector<DecodeGroup> more = Group({Decode(1, 4, len_kv)});
+    EXPECT_EQ(more[0].width, DecodeWidth::k64);
+    EXPECT_EQ(more[0].num_items, len_kv == 2048 ? 64 : 128) << len_kv;
+    EXPECT_TRUE(more[0].combines);
   }
 }
 
-TEST(DecodeGroupsTest, ManyRequestsFoldTheirChunksInOneBlockEach) {
+TEST(DecodeGroupsTest, ManyRequestsFoldMostChunksInOneBlockEach) {
   const std::vector<DecodeGroup> groups = Group({Decode(128, 1, 2048)});
-  EXPECT_EQ(groups[0].num_items, 128 * 8);
-  EXPECT_EQ(groups[0].num_slots, 0);
+  const DecodeSequence& record = groups[0].sequences[0];
+  EXPECT_EQ(record.coarse.parts, 1);
+  EXPECT_EQ(record.coarse.items, 96 * 8);
+  EXPECT_EQ(record.fine.first_batch, 96);
+  EXPECT_EQ(record.fine.unit, kFewOctet);
+  EXPECT_EQ(record.fine.parts, 2);
+  EXPECT_EQ(groups[0].num_slots, 32 * 8 * 2);
+}
+
+TEST(DecodeGroupsTest, WideTilesFoldAllTheirChunksOnceStrandsAreMany) {
+  EXPECT_EQ(Group({Decode(32, 16, 8192)})[0].num_slots, 0);
+  EXPECT_EQ(Group({Decode(8, 16, 8192)})[0].num_items, 128);
+}
+
+// Every chunk in exactly one item; items end where the units do.
+TEST(DecodeGroupsTest, ItemsOfFewRowsPartitionTheChunks) {
+  for (int64_t batch : {1, 2, 8, 37, 128}) {
+    for (int64_t len_kv : {1, 127, 129, 2048, 5000, 40'000, 131'072}) {
+      AttentionProblem problem = Decode(batch, 1, len_kv);
+      problem.causal = true;
+      problem.window_left = len_kv * 2 / 3;
+      problem.sequences[0].diagonal_shift = len_kv - 1;
+      const DecodeSequence record = Group({problem})[0].sequences[0];
+      EXPECT_LE(int64_t{record.end_chunk - 1} * record.chunk_keys, len_kv);
+      for (const DecodeSegment& segment : {record.coarse, record.fine}) {
+        int next = record.first_chunk;
+        for (int part = 0; part < segment.parts; ++part) {
+          const int unit = record.first_chunk / segment.unit + part;
+          const int begin = std::max(record.first_chunk, unit * segment.unit);
+          const int end = std::min(record.end_chunk, (unit + 1) * segment.unit);
+          EXPECT_EQ(begin, next);
+          EXPECT_LT(begin, end);
+          next = end;
+        }
+        EXPECT_EQ(next, record.end_chunk);
+        EXPECT_TRUE(segment.unit == 1 || segment.unit == kFewOctet ||
+                    segment.unit == kFewGroup || segment.parts == 1);
+      }
+      EXPECT_EQ(record.coarse.items / record.coarse.parts +
+                    record.fine.items / record.fine.parts,
+                batch * 8);
+    }
+  }
 }
 
 TEST(DecodeGroupsTest, ChunksDependOnTheRequestAlone) {
@@ -91,12 +140,17 @@ TEST(DecodeGroupsTest, SlotsAndItemsOfMixedRequestsDoNotOverlap) {
       EXPECT_EQ(record.first_slot, slots);
       const int64_t of_record =
           int64_t{record.batch_count} * 8 * record.row_tiles;
-      EXPECT_GE(record.chunks_per_item * record.items_per_strand,
-                record.num_chunks);
-      EXPECT_GE(record.items_per_strand, 1);
-      items += of_record * record.items_per_strand;
+      if (group.width == DecodeWidth::kFew) {
+        items += record.coarse.items + record.fine.items;
+      } else {
+        EXPECT_GE(record.chunks_per_item * record.items_per_strand,
+                  record.num_chunks);
+        EXPECT_GE(record.items_per_strand, 1);
+        EXPECT_EQ(record.num_slots, of_record * record.slots_per_strand);
+        items += of_record * record.items_per_strand;
+      }
       strands += of_record;
-      slots += of_record * record.slots_per_strand;
+      slots += record.num_slots;
     }
     EXPECT_EQ(group.num_items, items);
     EXPECT_EQ(group.num_strands, strands);

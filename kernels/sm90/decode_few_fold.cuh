@@ -1,0 +1,147 @@
+// Partial results of the decode kernel for few rows: each consumer thread owns
+// the same columns of every partial result, in registers and in memory.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/sm90/decode_few_item.cuh"
+#include "kernels/sm90/decode_merge.cuh"
+#include "kernels/sm90/decode_output.cuh"
+#include "kernels/sm90/decode_table.h"
+
+namespace attendant::kernels::sm90 {
+
+// Four columns of one row. Nothing seen yet at first.
+struct FewVector {
+  float m = -INFINITY, l = 0.0f;  // log2 units
+  float o[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+
+  // This, then `next` (of later keys). Appending what has seen nothing, or to
+  // it, changes no bit: + 0 keeps -0 away.
+  __device__ __forceinline__ void Append(const FewVector& next) {
+    const MergeFactors factors = Merge(m, l, next.m, next.l);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      o[e] = MergeValue(o[e], next.o[e], factors) + 0.0f;
+    }
+  }
+};
+
+// A thread's share: kVectors rows of one quad of columns.
+template <typename Shape>
+struct FewShare {
+  static constexpr int kQuads = Shape::kHeadDim / 4;
+  static constexpr int kVectors =
+      (Shape::kRows * kQuads + Shape::kConsumers - 1) / Shape::kConsumers;
+  static_assert(Shape::kConsumers % kQuads == 0);
+
+  // Packed row of the thread's vector k; kRows or more: it has none.
+  static __device__ __forceinline__ int Row(int k) {
+    return (threadIdx.x + k * Shape::kConsumers) / kQuads;
+  }
+  static __device__ __forceinline__ int Column() {
+    return threadIdx.x % kQuads * 4;
+  }
+};
+
+// The one order in which partial results are ever merged: chunks to octets,
+// octets to groups of four, groups to the strand, all counted from key 0.
+struct FewFold {
+  FewVector octet, group, strand;
+
+  // Before chunk number `chunk` is appended to `octet`.
+  __device__ __forceinline__ void Begin(int chunk) {
+    if (chunk % kFewOctet == 0) EndOctet();
+    if (chunk % kFewGroup == 0) EndGroup();
+  }
+  __device__ __forceinline__ void EndOctet() {
+    group.Append(octet);
+    octet = FewVector();
+  }
+  __device__ __forceinline__ void EndGroup() {
+    strand.Append(group);
+    group = FewVector();
+  }
+  __device__ __forceinline__ void End() {
+    EndOctet();
+    EndGroup();
+  }
+};
+
+// A slot in memory: kRows rows of O, then (m, l) of each.
+template <typename Shape>
+struct FewSlot {
+  static constexpr int kFloats = Shape::kRows * (Shape::kHeadDim + 2);
+  float* base;
+
+  __device__ __forceinline__ FewSlot(const DecodeParams& params, int slot)
+      : base(params.partials + static_cast<int64_t>(slot) * kFloats) {}
+  __device__ __forceinline__ float4* o(int row, int column) const {
+    return reinterpret_cast<float4*>(base + row * Shape::kHeadDim + column);
+  }
+  __device__ __forceinline__ float2* ml(int row) const {
+    return reinterpret_cast<float2*>(base + Shape::kRows * Shape::kHeadDim) +
+           row;
+  }
+  __device__ __forceinline__ void Store(const FewVector& vector, int row,
+                                        int column) const {
+    const float(&v)[4] = vector.o;
+    __stcg(o(row, column), make_float4(v[0], v[1], v[2], v[3]));
+    if (column == 0) __stcg(ml(row), make_float2(vector.m, vector.l));
+  }
+};
+
+// One vector of all slots of the item's strand, folded as if one block had seen
+// its chunks. What is not there has seen nothing; so there is no branch, and
+// the loads of 16 slots are in flight.
+template <typename Shape>
+__device__ __forceinline__ FewVector FoldSlots(const DecodeParams& params,
+                                               const DecodeFewItem& item,
+                                               int row, int column) {
+  const int first_slot = item.slot - item.part;
+  // Slots are chunks, octets or groups; 16 of them at once, counted from a
+  // multiple of kFewGroup.
+  const int before = item.sequence->first_chunk / item.unit % kFewGroup;
+  FewFold fold;
+  for (int begin = -before; begin < item.parts; begin += 16) {
+    FewVector slots[16];
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+      const int part = begin + j;
+      if (part < 0 || part >= item.parts) continue;
+      const FewSlot<Shape> slot(params, first_slot + part);
+      const float4 o = __ldcg(slot.o(row, column));
+      const float2 ml = __ldcg(slot.ml(row));
+      slots[j] = {ml.x, ml.y, {o.x, o.y, o.z, o.w}};
+    }
+    // `octet` takes the slots, whatever they are, until its place is reached.
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+      fold.octet.Append(slots[j]);
+      if (item.unit == 1 && j % kFewOctet == kFewOctet - 1) fold.EndOctet();
+      if (item.unit == kFewOctet && j % 4 == 3) fold.End();
+    }
+    if (item.unit == 1 && (begin + before + 16) % kFewGroup == 0) {
+      fold.EndGroup();
+    }
+  }
+  if (item.unit == kFewGroup) return fold.octet;
+  fold.End();
+  return fold.strand;
+}
+
+template <typename Element>
+__device__ __forceinline__ void StoreFewFinal(const DecodeParams& params,
+                                              const DecodeFewItem& item,
+                                              const FewVector& strand, int row,
+                                              int column) {
+  const RowTarget target = TargetOf(item, row);
+  const RowEnd end = FinishRow(strand.m, strand.l, target.sink_log2);
+  float values[4];
+#pragma unroll
+  for (int e = 0; e < 4; ++e) values[e] = __fmul_rn(strand.o[e], end.inverse);
+  StoreColumns<Element>(params, *item.problem, target.out, column, values);
+  if (target.lse != nullptr && column == 0) *target.lse = end.lse;
+}
+
+}  // namespace attendant::kernels::sm90
