@@ -74,7 +74,8 @@ std::shared_ptr<grpc::Channel> ConnectionSet::MakeChannel() const {
   // gRPC's own retries would keep a copy of the request in a small buffer.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  // Its name misleads: this is how long one attempt to connect may take.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10'000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
   // With any keepalive, gRPC sets TCP_USER_TIMEOUT to its time-out; pings this
   // rare are within what every server tolerates.

@@ -45,7 +45,8 @@ def _channel_options(connection: Connection) -> list[tuple[str, Any]]:
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.enable_retries", 0),
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
+        # Its name misleads: this is how long one attempt to connect may take.
+        ("grpc.min_reconnect_backoff_ms", 10_000),
         ("grpc.max_reconnect_backoff_ms", 2000),
         # With any keepalive, gRPC sets TCP_USER_TIMEOUT to its time-out; pings
         # this rare are within what every server tolerates.

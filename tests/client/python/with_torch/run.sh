@@ -9,8 +9,8 @@ root=$(cd "$here/../../../.." && pwd)
 work=$1
 shift
 python=$work/venv/bin/python
-cat "$here"/requirements*.txt >"$work.requirements" 2>/dev/null ||
-  { mkdir -p "$(dirname "$work")"; cat "$here"/requirements*.txt >"$work.requirements"; }
+mkdir -p "$(dirname "$work")"
+cat "$here"/requirements*.txt >"$work.requirements"
 if ! cmp -s "$work.requirements" "$work/requirements.stamp"; then
   rm -rf "$work"
   python3 -m venv "$work/venv"
