@@ -82,6 +82,16 @@ function showLoad(status, before) {
       ...source("attendant_requests_finished_total", labels, v)})])));
 }
 
+// Who calls, where a policy tells callers apart.
+function showCallers(status) {
+  const found = samples(status, "attendant_identity_requests_total");
+  $("callers").hidden = found.length === 0;
+  fill("caller-rows", found.map(({labels, value: v}) => row([
+    labels.identity, labels.result,
+    element("td", String(v), {class: "number",
+      ...source("attendant_identity_requests_total", labels, v)})])));
+}
+
 function answered(before, now) {
   return rate(before, now, "attendant_requests_finished_total",
     {method: "Attend", code: "OK"});
@@ -151,6 +161,10 @@ function showMemory(status) {
     add(labels.device, labels.kind, DEVICE, labels,
       labels.kind === "reserved" ? 0 : reserved);
   }
+  for (const {labels} of samples(status, "attendant_region_bytes")) {
+    add("tensor regions", Object.values(labels).join(" "),
+      "attendant_region_bytes", labels);
+  }
   add("process", "resident", "process_resident_memory_bytes", {});
   fill("memory-rows", rows);
 }
@@ -191,6 +205,7 @@ function show(status) {
   if (history.length > KEPT) history.shift();
   showHealth(status);
   showLoad(status, before);
+  showCallers(status);
   showStages(status);
   showBatches(status);
   showMemory(status);
