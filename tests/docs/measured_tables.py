@@ -104,21 +104,22 @@ def memory():
 
 
 def cpu():
-    """The CPU backend against PyTorch, by kind of work."""
+    """The CPU backend against PyTorch, by machine and kind of work."""
     lines = []
-    rows = load("cpu_forward")
-    for dtype in ("fp32", "bf16", "fp16"):
-        for title, few in (("prefill", False), ("decode", True)):
-            ratios = [
-                row["speedup"]
-                for row in rows
-                if row["dtype"] == dtype and (row["seqlen_q"] <= 16) == few
-            ]
-            if ratios:
-                mean = f"{geometric_mean(ratios):.2f}"
-                lines.append([f"{dtype} {title}", len(ratios), mean])
-                lines[-1] += [f"{min(ratios):.2f}", f"{max(ratios):.2f}"]
-    return table(["CPU, 2 cores", "points", "times PyTorch", "least", "most"], lines)
+    for name, machine in (("cpu_forward", "2 cores"), ("cpu_forward_16", "16 cores, AMX")):
+        rows = load(name)
+        for dtype in ("fp32", "bf16", "fp16"):
+            for title, few in (("prefill", False), ("decode", True)):
+                ratios = [
+                    row["speedup"]
+                    for row in rows
+                    if row["dtype"] == dtype and (row["seqlen_q"] <= 16) == few
+                ]
+                if ratios:
+                    mean = f"{geometric_mean(ratios):.2f}"
+                    lines.append([f"{machine}: {dtype} {title}", len(ratios), mean])
+                    lines[-1] += [f"{min(ratios):.2f}", f"{max(ratios):.2f}"]
+    return table(["CPU", "points", "times PyTorch", "least", "most"], lines)
 
 
 def fresh_machines():
