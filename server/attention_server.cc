@@ -18,6 +18,8 @@
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/process_metrics.h"
+#include "server/regions/region_door.h"
+#include "server/regions/region_makers.h"
 #include "server/regions/region_metrics.h"
 #include "server/regions/region_service.h"
 #include "server/server_info.h"
@@ -115,7 +117,8 @@ class AttentionServer::Impl {
                      options.max_uploads),
         service_(&environment_),
         named_service_(MakeNamedService(&environment_)),
-        inference_service_(MakeInferenceService(&environment_, &health_)) {
+        inference_service_(MakeInferenceService(&environment_, &health_)),
+        region_makers_(options.regions, engine_.get(), &environment_.regions) {
     environment_.region_options = options.regions;
   }
 
@@ -124,6 +127,7 @@ class AttentionServer::Impl {
     health_.Attach(nullptr);
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
     server_.reset();
+    region_door_.reset();
     environment_.regions.Clear();
     // Jobs that are left end now, and their calls still count in `metrics_`.
     engine_.reset();
@@ -175,9 +179,21 @@ class AttentionServer::Impl {
                                       path);
       }
     }
+    if (!options_.regions.socket.empty()) RETURN_IF_ERROR(OpenRegionDoor());
     health_.SetReady("");
     health_.Attach(server_->GetHealthCheckService());
     return options_.http.empty() ? absl::OkStatus() : ServeHttp();
+  }
+
+  absl::Status OpenRegionDoor() {
+    ASSIGN_OR_RETURN(region_door_,
+                     RegionDoor::Start(options_.regions, &region_makers_,
+                                       &environment_.regions,
+                                       [this](const RegionEntry& entry) {
+                                         return DescribeRegion(
+                                             entry, engine_->device());
+                                       }));
+    return absl::OkStatus();
   }
 
   absl::Status ServeHttp() {
@@ -270,7 +286,9 @@ class AttentionServer::Impl {
   AttentionService service_;
   std::unique_ptr<grpc::Service> named_service_;
   std::unique_ptr<grpc::Service> inference_service_;
+  const RegionMakers region_makers_;
   std::unique_ptr<grpc::Service> region_service_;  // null = no regions
+  std::unique_ptr<RegionDoor> region_door_;        // null = no socket
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<AdminHttp> admin_;
   std::vector<std::string> grpc_addresses_;

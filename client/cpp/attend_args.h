@@ -19,6 +19,13 @@ enum class CausalAlignment : int {
   kBottomRight = 2,  // flash-attn's
 };
 
+// Memory of this process that the server reaches too, as the region `name`.
+struct SharedRange {
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
+  std::string name;
+};
+
 // Tensors and options of Attend. Views refer to the caller's memory.
 struct AttendArgs {
   std::string request_id;  // at most 128 printable ASCII characters
@@ -59,6 +66,11 @@ struct AttendArgs {
   // many bytes as the answer has. It is the caller's until Attend returns.
   std::span<std::byte> out;
   std::span<std::byte> lse;
+
+  // Tensors (out and lse too) that lie in one of these, at a multiple of 256
+  // bytes, do not travel: see shared_tensors.h. Nobody writes to them
+  // meanwhile.
+  std::vector<SharedRange> shared;
 };
 
 enum class Backend : int { kUnset = 0, kCpu = 1, kCuda = 2 };

@@ -50,6 +50,10 @@ struct ClientOptions {
   std::string token = {};
   bool allow_token_without_tls = false;
 
+  // Sent as "attendant-owner": whose regions the calls may use. 32 to 128
+  // printable ASCII characters that nobody can guess; empty = no regions.
+  std::string region_owner = {};
+
   // TCP connections that calls are spread over: one carries about 2 GB/s.
   int connections = 1;
   // A connection whose peer takes no bytes for this long is cut off. gRPC ends

@@ -106,6 +106,9 @@ CallOutcome ConnectionSet::Call(const std::string& method,
   if (!options_.token.empty()) {
     context.AddMetadata("authorization", "Bearer " + options_.token);
   }
+  if (!options_.region_owner.empty()) {
+    context.AddMetadata("attendant-owner", options_.region_owner);
+  }
   const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
   const grpc::Status status = BlockingCall(std::move(channel), &context, method,
                                            request, &outcome.reply);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cpp/shm_door.h"
 
 namespace attendant::client {
 namespace {
@@ -49,7 +50,7 @@ constexpr DoorRow kRows[] = {
     {"ipc", "tensors stay in GPU memory"},
 };
 // In the order of kRows; null = this build has it not.
-constexpr Open kOpen[] = {OpenUnary, nullptr, nullptr, nullptr, nullptr};
+constexpr Open kOpen[] = {OpenUnary, nullptr, nullptr, OpenShmDoor, nullptr};
 static_assert(std::size(kRows) == std::size(kOpen));
 
 }  // namespace

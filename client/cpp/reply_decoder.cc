@@ -51,6 +51,14 @@ absl::StatusOr<Tensor> ReadTensor(const std::string& name,
     return Broken(name + " is not contiguous");
   }
   tensor.num_bytes = NumBytes(tensor.dtype, *elements);
+  if (spec.has_region()) {
+    if (static_cast<int64_t>(destination.size()) != tensor.num_bytes ||
+        bytes.num_bytes > 0) {
+      return Broken(name + " is in a region that was not asked for");
+    }
+    tensor.data = destination.data();  // the server wrote it there
+    return tensor;
+  }
   if (tensor.num_bytes != bytes.num_bytes) {
     return Broken(absl::StrCat(name, " has ", bytes.num_bytes,
                                " bytes, its shape ", tensor.num_bytes));
@@ -195,6 +203,9 @@ absl::StatusOr<ServerInfo> DecodeServerInfo(const grpc::ByteBuffer& message) {
                             from.num_sms(), from.instruction_set()});
   }
   info.bounds = BoundsOf(response.bounds());
+  info.region_kinds.assign(response.region_kinds().begin(),
+                           response.region_kinds().end());
+  info.region_socket = response.region_socket();
   for (const v1::Capability& from : response.capabilities()) {
     info.capabilities.push_back(CapabilityOf(from));
   }

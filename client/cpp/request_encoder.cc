@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "attendant/v1/attention.pb.h"
 #include "client/cpp/client_error.h"
+#include "client/cpp/shared_range.h"
 
 namespace attendant::client {
 namespace {
@@ -60,6 +61,26 @@ void SetSpec(const TensorView& tensor, Layout layout,
   spec->mutable_strides()->Add(strides.begin(), strides.end());
 }
 
+void SetRegion(const SharedPart& part, v1::Region* region) {
+  region->set_name(part.range->name);
+  region->set_byte_offset(part.offset);
+  region->set_byte_length(part.bytes);
+}
+
+void SetOutputRegions(const AttendArgs& args, v1::AttendRequest* request) {
+  const auto shared = [&](std::span<std::byte> memory) {
+    return memory.empty() ? std::nullopt
+                          : FindShared(args.shared, memory.data(),
+                                       static_cast<int64_t>(memory.size()));
+  };
+  if (const auto out = shared(args.out); out.has_value()) {
+    SetRegion(*out, request->mutable_output_region());
+  }
+  if (const auto lse = shared(args.lse); lse.has_value() && args.return_lse) {
+    SetRegion(*lse, request->mutable_lse_region());
+  }
+}
+
 // Adds specs to `request` and bytes to `tensors`, and collects the numbers of
 // the bytes' fields in `fields`.
 absl::Status AddTensors(const AttendArgs& args, v1::AttendRequest* request,
@@ -86,6 +107,14 @@ absl::Status AddTensors(const AttendArgs& args, v1::AttendRequest* request,
   };
   for (const auto& entry : entries) {
     if (!entry.tensor.given()) continue;
+    if (const std::optional<SharedPart> part =
+            FindShared(args.shared, entry.tensor.data, SpanBytes(entry.tensor));
+        part.has_value()) {
+      v1::TensorSpec* spec = (request->*entry.spec)();
+      SetSpec(entry.tensor, entry.layout, entry.tensor.strides, spec);
+      SetRegion(*part, spec->mutable_region());
+      continue;
+    }
     absl::StatusOr<TensorBytes> bytes = BytesOf(entry.name, entry.tensor);
     if (!bytes.ok()) return bytes.status();
     SetSpec(entry.tensor, entry.layout, bytes->strides,
@@ -103,6 +132,7 @@ absl::StatusOr<EncodedRequest> EncodeAttendRequest(const AttendArgs& args,
   v1::AttendRequest request;
   SetOptions(args, &request);
   SetLists(args, &request);
+  SetOutputRegions(args, &request);
   EncodedRequest encoded;
   std::vector<int> fields;
   absl::Status status = AddTensors(args, &request, &fields, &encoded.tensors);

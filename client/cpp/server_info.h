@@ -69,6 +69,10 @@ struct ServerInfo {
   std::vector<Device> devices;
   Bounds bounds;
   std::vector<Capability> capabilities;
+  // What memory the server shares ("memfd", ...), and the path of the socket
+  // that takes descriptors; see shared_tensors.h.
+  std::vector<std::string> region_kinds;
+  std::string region_socket;
 };
 
 }  // namespace attendant::client

@@ -4,6 +4,8 @@
 #include "kernels/base/status_macros.h"
 #include "server/errors.h"
 #include "server/regions/host_buffer.h"
+#include "server/regions/memfd_memory.h"
+#include "server/regions/posix_memory.h"
 
 namespace attendant::server {
 
@@ -46,9 +48,33 @@ absl::StatusOr<RegionEntry> RegionMakers::AllocateBuffer(
 }
 
 absl::StatusOr<RegionEntry> RegionMakers::RegisterPosix(
-    const std::string&, const v1::RegisterPosixRequest&) const {
-  return UnimplementedField("RegisterPosix", "called",
-                            "served: start the server with --regions=posix");
+    const std::string& owner, const v1::RegisterPosixRequest& request) const {
+  if (!options_.posix) {
+    return UnimplementedField("RegisterPosix", "called",
+                              "served: start the server with --regions=posix");
+  }
+  return registry_->Add(
+      owner, RegionKind::kPosix, request.byte_length(), true, [&] {
+        return OpenPosixMemory(request.shm_name(), request.byte_length(),
+                               request.read_only());
+      });
+}
+
+absl::StatusOr<RegionEntry> RegionMakers::RegisterMemfd(
+    const std::string& owner,
+    const v1::RegionDoorRequest::RegisterMemfd& request, UniqueFd fd) const {
+  return registry_->Add(
+      owner, RegionKind::kMemfd, request.byte_length(), false, [&] {
+        return MapMemfd(std::move(fd), request.byte_length(),
+                        request.read_only(), engine_->region_device());
+      });
+}
+
+absl::StatusOr<RegionEntry> RegionMakers::RegisterCudaVmm(
+    const std::string&, const v1::RegionDoorRequest::RegisterCudaVmm&,
+    UniqueFd) const {
+  RETURN_IF_ERROR(CheckDevice("descriptor"));
+  return UnimplementedField("register_cuda_vmm", "set", "unset");
 }
 
 absl::StatusOr<RegionEntry> RegionMakers::RegisterCudaIpc(

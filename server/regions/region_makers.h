@@ -8,6 +8,7 @@
 #include "server/attention_engine.h"
 #include "server/regions/region_options.h"
 #include "server/regions/region_registry.h"
+#include "server/regions/unique_fd.h"
 
 namespace attendant::server {
 
@@ -26,6 +27,12 @@ class RegionMakers {
   absl::StatusOr<RegionEntry> RegisterCudaIpc(
       const std::string& owner,
       const v1::RegisterCudaIpcRequest& request) const;
+  absl::StatusOr<RegionEntry> RegisterMemfd(
+      const std::string& owner,
+      const v1::RegionDoorRequest::RegisterMemfd& request, UniqueFd fd) const;
+  absl::StatusOr<RegionEntry> RegisterCudaVmm(
+      const std::string& owner,
+      const v1::RegionDoorRequest::RegisterCudaVmm& request, UniqueFd fd) const;
 
  private:
   absl::Status CheckDevice(const char* what) const;

@@ -1,6 +1,11 @@
 #include "tests/integration/region_road.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include "server/regions/region_registry.h"
 
@@ -41,12 +46,21 @@ void WriteTo(v1::RegionService::Stub& regions, const std::string& owner,
 
 }  // namespace
 
+std::string RoadSocket() {
+  return ::testing::TempDir() + "/attendant_regions." +
+         std::to_string(getpid());
+}
+
 const char* RoadName(Road road) {
   switch (road) {
     case Road::kHostBuffer:
       return "host_buffer";
     case Road::kDeviceBuffer:
       return "device_buffer";
+    case Road::kMemfd:
+      return "memfd";
+    case Road::kPosix:
+      return "posix";
   }
   return "?";
 }
@@ -60,6 +74,11 @@ RegionRoad::RegionRoad(RealServer* server, Road road, int64_t bytes)
 }
 
 RegionRoad::~RegionRoad() {
+  if (!shm_name_.empty()) {
+    munmap(mapped_, mapped_bytes_);
+    shm_unlink(shm_name_.c_str());
+  }
+  if (road_ == Road::kMemfd) return;  // goes with its connection
   if (name().empty()) return;
   grpc::ClientContext context;
   Begin(&context);
@@ -74,7 +93,37 @@ void RegionRoad::Begin(grpc::ClientContext* context) const {
   context->AddMetadata(server::kRegionOwnerMetadata, owner_);
 }
 
+void RegionRoad::MakeMemfd(int64_t bytes) {
+  auto shared = client::SharedTensors::Create(RoadSocket(), owner_, bytes);
+  ASSERT_TRUE(shared.ok()) << shared.status();
+  memfd_ = *std::move(shared);
+  mapped_ = memfd_->range().data;
+  region_.set_name(memfd_->range().name);
+  region_.set_byte_length(bytes);
+}
+
+void RegionRoad::MakePosix(int64_t bytes) {
+  shm_name_ = "/attendant-" + server::RandomRegionName();
+  const int fd = shm_open(shm_name_.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
+  ASSERT_EQ(ftruncate(fd, bytes), 0);
+  mapped_ =
+      static_cast<std::byte*>(mmap(nullptr, static_cast<size_t>(bytes),
+                                   PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+  mapped_bytes_ = static_cast<size_t>(bytes);
+  close(fd);
+  grpc::ClientContext context;
+  Begin(&context);
+  v1::RegisterPosixRequest request;
+  request.set_shm_name(shm_name_);
+  request.set_byte_length(bytes);
+  const grpc::Status status =
+      regions_->RegisterPosix(&context, request, &region_);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+}
+
 void RegionRoad::Make(int64_t bytes) {
+  if (road_ == Road::kMemfd) return MakeMemfd(bytes);
+  if (road_ == Road::kPosix) return MakePosix(bytes);
   grpc::ClientContext context;
   Begin(&context);
   v1::AllocateBufferRequest request;
@@ -88,7 +137,11 @@ void RegionRoad::Make(int64_t bytes) {
 }
 
 void RegionRoad::Write(int64_t offset, const std::string& bytes) {
-  WriteTo(*regions_, owner_, name(), offset, bytes);
+  if (mapped_ != nullptr) {
+    std::memcpy(mapped_ + offset, bytes.data(), bytes.size());
+  } else {
+    WriteTo(*regions_, owner_, name(), offset, bytes);
+  }
 }
 
 void RegionRoad::Write(const std::string& address, const std::string& owner,
@@ -98,6 +151,10 @@ void RegionRoad::Write(const std::string& address, const std::string& owner,
 }
 
 std::string RegionRoad::Read(int64_t offset, int64_t bytes) {
+  if (mapped_ != nullptr) {
+    return {reinterpret_cast<const char*>(mapped_ + offset),
+            static_cast<size_t>(bytes)};
+  }
   grpc::ClientContext context;
   Begin(&context);
   v1::ReadRequest request;

@@ -6,17 +6,21 @@
 #include <string>
 
 #include "attendant/v1/region.grpc.pb.h"
+#include "client/cpp/shared_tensors.h"
 #include "tests/integration/real_server.h"
 
 namespace attendant::testing {
 
-enum class Road { kHostBuffer, kDeviceBuffer };
+enum class Road { kHostBuffer, kDeviceBuffer, kMemfd, kPosix };
 const char* RoadName(Road road);
+// A path for the server's region socket, of this process.
+std::string RoadSocket();
 
 // One region of one owner, for calls one after the other.
 class RegionRoad {
  public:
-  // `bytes`: room for inputs and outputs.
+  // `bytes`: room for inputs and outputs. kMemfd needs RoadSocket() as the
+  // server's socket.
   RegionRoad(RealServer* server, Road road, int64_t bytes);
   ~RegionRoad();
 
@@ -46,12 +50,18 @@ class RegionRoad {
  private:
   void Begin(grpc::ClientContext* context) const;
   void Make(int64_t bytes);
+  void MakeMemfd(int64_t bytes);
+  void MakePosix(int64_t bytes);
 
   RealServer* const server_;
   const Road road_;
   const std::string owner_;
   const std::unique_ptr<v1::RegionService::Stub> regions_;
   v1::RegionStatus region_;
+  std::unique_ptr<client::SharedTensors> memfd_;  // kMemfd
+  std::string shm_name_;                          // kPosix
+  std::byte* mapped_ = nullptr;                   // kMemfd, kPosix
+  size_t mapped_bytes_ = 0;                       // kPosix
   int64_t next_offset_ = 0;
 };
 

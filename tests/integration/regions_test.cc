@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 #include <vector>
 
+#include "client/cpp/door.h"
 #include "server/regions/region_registry.h"
 #include "tests/integration/mixed_problems.h"
 #include "tests/integration/region_road.h"
@@ -25,7 +27,8 @@ constexpr int64_t kRegionBytes = int64_t{8} << 20;
 
 server::ServerOptions RegionServerOptions() {
   server::ServerOptions options = SmallServerOptions();
-  options.regions.buffers = true;
+  options.regions.buffers = options.regions.posix = true;
+  options.regions.socket = RoadSocket();
   options.regions.max_bytes = int64_t{256} << 20;
   if (TestsOnCuda()) options.engine.device_pool_bytes = int64_t{1} << 30;
   return options;
@@ -151,14 +154,45 @@ TEST_P(RegionRoadTest, ReleasedInUseByEightThreadsNothingIsLeft) {
 }
 
 std::vector<Road> Roads() {
-  if (TestsOnCuda()) return {Road::kHostBuffer, Road::kDeviceBuffer};
-  return {Road::kHostBuffer};
+  std::vector<Road> roads = {Road::kHostBuffer, Road::kMemfd, Road::kPosix};
+  if (TestsOnCuda()) roads.push_back(Road::kDeviceBuffer);
+  return roads;
 }
 
 INSTANTIATE_TEST_SUITE_P(Roads, RegionRoadTest, ::testing::ValuesIn(Roads()),
                          [](const auto& info) {
                            return std::string(RoadName(info.param));
                          });
+
+TEST(RegionsTest, TheShmDoorAnswersAsTheUnaryDoorDoes) {
+  RealServer server(RegionServerOptions());
+  const auto shm = client::OpenDoor("shm", server.address(), {});
+  const auto unary = client::OpenDoor("unary", server.address(), {});
+  ASSERT_TRUE(shm.ok() && unary.ok()) << shm.status();
+  std::vector<uint16_t> q(2 * 33 * 4 * 64, 0x3c00), kv(2 * 50 * 2 * 64);
+  for (size_t i = 0; i < kv.size(); ++i) {
+    kv[i] = static_cast<uint16_t>(0x3000 + i % 0x0fff);
+  }
+  client::AttendArgs args;
+  args.q = {q.data(), client::DataType::kFloat16, {2, 33, 4, 64}, {}};
+  args.k = args.v = {kv.data(), client::DataType::kFloat16, {2, 50, 2, 64}, {}};
+  args.return_lse = true;
+  const auto expected = (*unary)->Attend(args, std::chrono::seconds(30));
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  const auto prepared = (*shm)->Prepare(args);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  for (const client::AttendArgs& each : {args, args, *prepared, *prepared}) {
+    const auto result = (*shm)->Attend(each, std::chrono::seconds(30));
+    ASSERT_TRUE(result.ok()) << result.status();
+    ASSERT_EQ(result->out.num_bytes, expected->out.num_bytes);
+    EXPECT_EQ(std::memcmp(result->out.data, expected->out.data,
+                          expected->out.num_bytes),
+              0);
+    EXPECT_EQ(std::memcmp(result->lse.data, expected->lse.data,
+                          expected->lse.num_bytes),
+              0);
+  }
+}
 
 TEST(RegionsTest, AreOffUnlessAskedFor) {
   RealServer server;

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/client_error.h"
 #include "client/cpp/door_chooser.h"
+#include "client/cpp/shm_door.h"
 
 namespace attendant::client::cli {
 namespace {
@@ -31,6 +32,9 @@ std::string ResolveDoor(const std::string& name, const std::string& target,
   situation.same_host = IsSameHost(target);
   situation.request_bytes = request_bytes;
   situation.offered = DoorsOfThisBuild();
+  if (!situation.same_host || !ServerSharesMemory(target)) {
+    std::erase(situation.offered, "shm");
+  }
   return ChooseDoor(situation);
 }
 
