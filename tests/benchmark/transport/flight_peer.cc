@@ -113,10 +113,16 @@ struct Sizes {
   int calls;
 };
 
+// When all clients were ready.
+struct StartClock {
+  steady_clock::time_point* begin;
+  void operator()() noexcept { *begin = steady_clock::now(); }
+};
+using Start = std::barrier<StartClock>;
+
 // Times of one client's calls in ms.
 arrow::Result<std::vector<double>> RunClient(const std::string& target,
-                                             const Sizes& sizes,
-                                             std::barrier<>& start) {
+                                             const Sizes& sizes, Start& start) {
   ARROW_ASSIGN_OR_RAISE(const flight::Location location,
                         flight::Location::Parse("grpc://" + target));
   ARROW_ASSIGN_OR_RAISE(const std::unique_ptr<flight::FlightClient> client,
@@ -153,7 +159,7 @@ void Print(std::vector<double> times, double wall_s, const Sizes& sizes) {
 
 int RunClients(const std::string& target, const Sizes& sizes) {
   steady_clock::time_point begin;
-  std::barrier<> start(sizes.streams + 1);
+  Start start(sizes.streams, StartClock{&begin});
   std::vector<std::vector<double>> times(sizes.streams);
   {
     std::vector<std::jthread> clients;
@@ -167,8 +173,6 @@ int RunClients(const std::string& target, const Sizes& sizes) {
         times[s] = *std::move(result);
       });
     }
-    start.arrive_and_wait();
-    begin = steady_clock::now();
   }
   const std::chrono::duration<double> wall = steady_clock::now() - begin;
   std::vector<double> all;

@@ -12,7 +12,7 @@ import tempfile
 SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "transport_bench.py"
 KEYS = {"section", "door", "layout", "batch", "seqlen", "num_heads", "head_dim",
         "connections", "p50_ms", "p99_ms", "gbps", "commit"}
-OURS = {"unary"}
+OURS = {"unary", "shm"}
 PEERS = {"flight_pyarrow", "plain_protobuf", "python_grpcio"}
 FLOORS = {"empty_call_tcp", "empty_call_unix", "launch_and_copy"}
 FLIGHT = "tests/benchmark/transport/transport_flight_peer"

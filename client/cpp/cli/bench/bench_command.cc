@@ -136,6 +136,17 @@ absl::Status Verify(const BenchCase& one, size_t shape, const Target& target,
   return absl::OkStatus();
 }
 
+// One call. What travels is the door's business: its bytes are those of the
+// tensors, also where a server counts only what came in the message.
+absl::StatusOr<AttendResult> Call(const Door& door, const AttendArgs& args,
+                                  nanoseconds timeout) {
+  absl::StatusOr<AttendResult> result = door.Attend(args, timeout);
+  if (!result.ok()) return result;
+  result->input_bytes = TensorBytesOf(args);
+  result->output_bytes = result->out.num_bytes + result->lse.num_bytes;
+  return result;
+}
+
 absl::StatusOr<LoadResult> RunCase(const BenchCase& one, const Target& target,
                                    bool verify) {
   ProgressBar bar(CaseText(one));
@@ -143,7 +154,7 @@ absl::StatusOr<LoadResult> RunCase(const BenchCase& one, const Target& target,
   if (!callers.ok()) return callers.status();
   const auto call = [&](int caller) {
     const size_t shape = callers->random[caller]() % one.shapes.size();
-    return callers->door->Attend(callers->args[caller][shape], target.timeout);
+    return Call(*callers->door, callers->args[caller][shape], target.timeout);
   };
   for (size_t shape = 0; verify && shape < one.shapes.size(); ++shape) {
     const absl::Status same = Verify(one, shape, target, *callers);

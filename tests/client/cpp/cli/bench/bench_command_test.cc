@@ -30,16 +30,8 @@ Outcome Bench(const FakeServer& server, std::vector<std::string> arguments) {
           testing::internal::GetCapturedStderr()};
 }
 
-grpc::Status CountBytes(grpc::ServerContext* context,
-                        const v1::AttendRequest& request,
-                        v1::AttendResponse* response) {
-  response->mutable_memory()->set_input_bytes(3 * request.q_data().size());
-  response->mutable_memory()->set_output_bytes(request.q_data().size());
-  return EchoQ(context, request, response);
-}
-
 TEST(BenchCommand, SweepsEveryCombination) {
-  FakeServer server(CountBytes);
+  FakeServer server(EchoQ);
   const Outcome run = Bench(
       server, {"--shapes=s4h1d8,s8h2d4", "--concurrency=1,3", "--requests=20",
                "--connections=1,2", "--json=-", "--door=unary", "--causal"});
@@ -59,6 +51,7 @@ TEST(BenchCommand, SweepsEveryCombination) {
   EXPECT_EQ(row["answered"], 20);
   EXPECT_EQ(row["failed"], 0);
   EXPECT_EQ(row["bytes_in"], 20 * 3 * 8 * 2 * 4 * 2);
+  EXPECT_EQ(row["bytes_out"], 20 * 8 * 2 * 4 * 2);
   EXPECT_GT(row["gbps"], 0);
   EXPECT_GT(row["p50_ms"], 0);
   EXPECT_GE(row["p99_ms"], row["p50_ms"]);
@@ -79,7 +72,7 @@ TEST(BenchCommand, MixDrawsAShapeForEveryCall) {
                         const v1::AttendRequest& request,
                         v1::AttendResponse* response) {
     ++(request.q().shape(1) == 4 ? small : large);
-    return CountBytes(context, request, response);
+    return EchoQ(context, request, response);
   });
   const Outcome run =
       Bench(server, {"--shapes=s4h1d8,s8h2d4", "--mix", "--requests=60",
@@ -99,7 +92,7 @@ TEST(BenchCommand, AStallIsSeenByCallsThatHadToWait) {
                         const v1::AttendRequest& request,
                         v1::AttendResponse* response) {
     if (++calls == 30) std::this_thread::sleep_for(std::chrono::seconds(1));
-    return CountBytes(context, request, response);
+    return EchoQ(context, request, response);
   });
   const Outcome run =
       Bench(server, {"--shapes=s1h1d8", "--rate=100", "--requests=200",
@@ -120,7 +113,7 @@ TEST(BenchCommand, CountsErrorsAndSaysSoByItsExitCode) {
     if (++calls % 4 == 0) {
       return grpc::Status(grpc::RESOURCE_EXHAUSTED, "full");
     }
-    return CountBytes(context, request, response);
+    return EchoQ(context, request, response);
   });
   const Outcome run = Bench(
       server, {"--shapes=s1h1d8", "--requests=40", "--warmup=0", "--json=-"});
@@ -140,7 +133,7 @@ TEST(BenchCommand, EndsWithTheErrorOfAServerThatAnswersNothing) {
 }
 
 TEST(BenchCommand, NamesTheBadFlag) {
-  FakeServer server(CountBytes);
+  FakeServer server(EchoQ);
   for (const char* flag :
        {"--shapes=s1", "--concurrency=0", "--rate=-1", "--requests=0",
         "--seconds=0", "--connections=x", "--dtype=fp8", "--layout=sbhd",
@@ -156,13 +149,13 @@ TEST(BenchCommand, NamesTheBadFlag) {
 }
 
 TEST(BenchCommand, VerifyComparesWithTheUnaryDoor) {
-  FakeServer good(CountBytes);
+  FakeServer good(EchoQ);
   EXPECT_EQ(Bench(good, {"--verify", "--requests=1", "--lse"}).code, kOk);
   std::atomic<int> calls = 0;
   FakeServer bad([&](grpc::ServerContext* context,
                      const v1::AttendRequest& request,
                      v1::AttendResponse* response) {
-    const grpc::Status status = CountBytes(context, request, response);
+    const grpc::Status status = EchoQ(context, request, response);
     if (++calls == 2) (*response->mutable_output_data())[5] ^= 1;
     return status;
   });
