@@ -5,10 +5,10 @@
         --out tests/benchmark/results --name python_h200 --commit $(git
         rev-parse --short HEAD)
 
-Closed loop, one caller, fp16, 16 heads of 128. Clients: cpp (`attendant bench`),
-python (native core, numpy, `out=` reused as the C++ loop does), python_new_array
-(each answer in an array of its own), python_torch (torch tensors), python_grpcio
-(where grpcio is). One server for all; rounds alternate, and a row's p50_ms is
+Closed loop, one caller, fp16, 16 heads of 128. Clients: cpp (`attendant bench`,
+which prepares its calls), python (native core, numpy, a prepared call),
+python_out (attend, `out=` reused), python_new_array (each answer in an array of
+its own), python_torch (torch tensors, `out=`), python_grpcio (where grpcio is). One server for all; rounds alternate, and a row's p50_ms is
 the median of its rounds' medians. Writes NAME.json and NAME.meta.json, which
 holds each door's distance to its bar: 15 % at 8192 tokens, 60 us at 128.
 """
@@ -21,6 +21,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -58,17 +59,22 @@ class PythonCaller:
             import torch
             self._tensors = [torch.from_numpy(x) for x in self._tensors]
             self._options["out"] = torch.empty_like(self._tensors[0])
-        elif kind == "python":
+        elif kind in ("python", "python_out"):
             self._options["out"] = np.zeros(shape, np.float16)
+        self._attend = self._client.attend
+        if kind == "python":
+            out = self._options.pop("out")
+            self._attend = self._client.prepare(*self._tensors, out=out).attend
+            self._tensors = []
 
     def median(self, calls):
         """Milliseconds."""
-        attend, options = self._client.attend, self._options
-        q, k, v = self._tensors
+        attend, options = self._attend, self._options
+        tensors = self._tensors
         times = []
         for call in range(calls + 3):
             begin = time.perf_counter_ns()
-            attend(q, k, v, **options)
+            attend(*tensors, **options)
             if call >= 3:
                 times.append(time.perf_counter_ns() - begin)
         return statistics.median(times) / 1e6
@@ -162,7 +168,7 @@ def arguments():
     parser.add_argument("--doors", default=",".join(DOORS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--calls", type=int, default=15)
-    parser.add_argument("--kinds", default="python,python_new_array,"
+    parser.add_argument("--kinds", default="python,python_out,python_new_array,"
                         "python_torch,python_grpcio")
     args = parser.parse_args()
     args.server = args.server or args.build / "server" / "attendant-server"
@@ -174,8 +180,9 @@ def arguments():
 def main():
     args = arguments()
     rows, missing = [], {}
-    with processes.AttendantServer(args.server,
-                                   "--host_pool_bytes=1G") as server:
+    with tempfile.TemporaryDirectory() as folder, processes.AttendantServer(
+            args.server, "--host_pool_bytes=1G",
+            f"--region_socket={folder}/regions") as server:
         for door in args.doors.split(","):
             for seqlen in map(int, args.seqlens.split(",")):
                 rows += measure(args, server.target, door, seqlen, missing)

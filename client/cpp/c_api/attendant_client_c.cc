@@ -31,6 +31,7 @@ using attendant::client::Door;
 using attendant::client::InvalidField;
 using attendant::client::MakeError;
 using attendant::client::MakeResult;
+using attendant::client::TensorView;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
@@ -64,6 +65,12 @@ struct attendant_cancel {
   std::stop_source stop;
 };
 
+// Its answer's pointers lead into memory that `args` names.
+struct attendant_prepared {
+  AttendArgs args;
+  attendant_placed placed{};
+};
+
 struct attendant_call {
   std::shared_ptr<CallState> state;
 };
@@ -91,6 +98,35 @@ struct attendant_client {
 };
 
 namespace {
+
+attendant_placed PlacesOf(const AttendArgs& args) {
+  const auto tensor = [](const TensorView& view) {
+    return const_cast<void*>(view.data);
+  };
+  attendant_placed placed{};
+  placed.q = tensor(args.q);
+  placed.k = tensor(args.k);
+  placed.v = tensor(args.v);
+  placed.qkv = tensor(args.qkv);
+  placed.mask = tensor(args.mask);
+  placed.out = args.out.data();
+  placed.lse = args.lse.data();
+  return placed;
+}
+
+// One call on its caller's thread.
+attendant_error* Answer(const attendant_client& client, const AttendArgs& args,
+                        int64_t timeout_ns, const attendant_cancel* cancel,
+                        attendant_result** result) {
+  const std::stop_token stop =
+      cancel == nullptr ? std::stop_token() : cancel->stop.get_token();
+  if (stop.stop_requested()) {
+    return MakeError(absl::CancelledError("the call was cancelled"));
+  }
+  const Outcome outcome = client.Attend(args, nanoseconds(timeout_ns), stop);
+  *result = outcome.result;
+  return outcome.error;
+}
 
 // One asynchronous call, on a thread of the library.
 void RunCall(const attendant_client* client, const AttendArgs& args,
@@ -169,15 +205,47 @@ attendant_error* attendant_attend(attendant_client* client,
   const absl::StatusOr<AttendArgs> args =
       attendant::client::ToAttendArgs(given, client->device_tensors);
   if (!args.ok()) return MakeError(args.status());
-  const std::stop_token stop =
-      cancel == nullptr ? std::stop_token() : cancel->stop.get_token();
-  if (stop.stop_requested()) {
-    return MakeError(absl::CancelledError("the call was cancelled"));
-  }
-  const Outcome outcome = client->Attend(*args, nanoseconds(timeout_ns), stop);
-  *result = outcome.result;
-  return outcome.error;
+  return Answer(*client, *args, timeout_ns, cancel, result);
 }
+
+attendant_error* attendant_prepare(attendant_client* client,
+                                   const attendant_attend_args* given,
+                                   attendant_prepared** prepared) {
+  if (client == nullptr) return NullArgument("client");
+  if (prepared == nullptr) return NullArgument("prepared");
+  *prepared = nullptr;
+  const absl::StatusOr<AttendArgs> args =
+      attendant::client::ToAttendArgs(given, client->device_tensors);
+  if (!args.ok()) return MakeError(args.status());
+  if (args->out.data() == nullptr) return NullArgument("out");
+  if (args->return_lse && args->lse.data() == nullptr) {
+    return NullArgument("lse");
+  }
+  absl::StatusOr<AttendArgs> placed = client->door->Prepare(*args);
+  if (!placed.ok()) return MakeError(placed.status());
+  *prepared = new attendant_prepared{*std::move(placed)};
+  (*prepared)->placed = PlacesOf((*prepared)->args);
+  return nullptr;
+}
+
+const attendant_placed* attendant_prepared_memory(
+    const attendant_prepared* prepared) {
+  return &prepared->placed;
+}
+
+attendant_error* attendant_attend_prepared(attendant_client* client,
+                                           attendant_prepared* prepared,
+                                           int64_t timeout_ns,
+                                           attendant_cancel* cancel,
+                                           attendant_result** result) {
+  if (client == nullptr) return NullArgument("client");
+  if (prepared == nullptr) return NullArgument("prepared");
+  if (result == nullptr) return NullArgument("result");
+  *result = nullptr;
+  return Answer(*client, prepared->args, timeout_ns, cancel, result);
+}
+
+void attendant_prepared_free(attendant_prepared* prepared) { delete prepared; }
 
 attendant_error* attendant_attend_start(attendant_client* client,
                                         const attendant_attend_args* given,

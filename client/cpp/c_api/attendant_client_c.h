@@ -208,6 +208,38 @@ attendant_error* attendant_attend(attendant_client* client,
                                   int64_t timeout_ns, attendant_cancel* cancel,
                                   attendant_result** result);
 
+/* A call that is made often, its tensors placed where the client's door moves
+ * them from without a copy ("unary": where the caller has them). */
+typedef struct attendant_prepared attendant_prepared;
+
+/* Where the tensors and buffers lie: fill q, k and v before a call, read out
+ * and lse after it. NULL for what was not given. The door's, until the client
+ * is freed, or the caller's own, to be kept as long as the prepared call. */
+typedef struct attendant_placed {
+  void* q;
+  void* k;
+  void* v;
+  void* qkv;
+  void* mask;
+  void* out;
+  void* lse;
+} attendant_placed;
+
+/* Copies tensors that move. args.out, and args.lse if it is asked for, must be
+ * given. */
+attendant_error* attendant_prepare(attendant_client* client,
+                                   const attendant_attend_args* args,
+                                   attendant_prepared** prepared);
+const attendant_placed* attendant_prepared_memory(
+    const attendant_prepared* prepared);
+/* As attendant_attend; one call at a time for one prepared call. */
+attendant_error* attendant_attend_prepared(attendant_client* client,
+                                           attendant_prepared* prepared,
+                                           int64_t timeout_ns,
+                                           attendant_cancel* cancel,
+                                           attendant_result** result);
+void attendant_prepared_free(attendant_prepared* prepared); /* NULL is legal */
+
 /* An asynchronous call. */
 typedef struct attendant_call attendant_call;
 

@@ -15,6 +15,7 @@ from attendant.default import default_client, set_default_client
 from attendant.errors import AttendantError, StatusCode
 from attendant.merge import apply_sinks, merge_partials
 from attendant.options import AttendOptions
+from attendant.prepared import PreparedCall
 from attendant.results import (
     AttendResult,
     Capability,
@@ -34,6 +35,7 @@ __all__ = [
     "Capability",
     "Client",
     "Device",
+    "PreparedCall",
     "RetryPolicy",
     "ServedBy",
     "ServerInfo",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attendant.connection import Connection, check_timeout
 from attendant.core import native_library
 from attendant.native_core import Cancel, NativeCore
+from attendant.prepared import NativeCall, PlainCall, PreparedCall
 from attendant.results import AttendResult, ServerInfo
 from attendant.retry import RetryPolicy
 
@@ -139,6 +140,25 @@ class Client:
 
         self._threads.submit(run)
         return future
+
+    def prepare(
+        self,
+        q: Any = None,
+        k: Any = None,
+        v: Any = None,
+        **options: Unpack[AttendOptions],
+    ) -> PreparedCall:
+        """A call to be made often, its tensors where the door reads them.
+
+        Doors of one machine ("shm") then move nothing: fill the prepared call's
+        own q, k and v instead of new arrays. Views are copied once.
+        """
+        if self._native is not None:
+            return NativeCall(self._native, q, k, v, options)
+        from attendant.grpcio_core import BlockingCore
+
+        assert isinstance(self._core, BlockingCore)
+        return PlainCall(self._core, q, k, v, options)
 
     def get_server_info(self, *, timeout: float) -> ServerInfo:
         """What the server is, can do and allows. Raises AttendantError."""

@@ -39,15 +39,15 @@ class Cancel:
     """Ends calls early, from any thread."""
 
     def __init__(self, library: Library) -> None:
-        self._library = library
+        self.library = library
         self.handle: int = library.cancel_create()
 
     def __del__(self) -> None:
-        self._library.cancel_free(self.handle)
+        self.library.cancel_free(self.handle)
 
     def request(self) -> None:
         """Calls that were given this fail with CANCELLED."""
-        self._library.cancel_request(self.handle)
+        self.library.cancel_request(self.handle)
 
 
 def _milliseconds(seconds: float) -> int:
@@ -66,7 +66,7 @@ class NativeCore:
         door: str,
         connections: int,
     ) -> None:
-        self._library = library
+        self.library = library
         self._process = os.getpid()
         options = types.ClientOptions(
             struct_size=ctypes.sizeof(types.ClientOptions),
@@ -85,12 +85,12 @@ class NativeCore:
             max_backoff_ms=_milliseconds(retry.max_backoff),
         )
         handle = c_void_p()
-        self._raise(
+        self.raise_for(
             library.client_create(
                 connection.target.encode(), byref(options), byref(handle)
             )
         )
-        self._handle = handle
+        self.handle = handle
         self._end = Cancel(library)
         self._cancels: set[Cancel] = set()
         self._changed = threading.Condition()
@@ -107,11 +107,11 @@ class NativeCore:
                 cancel.request()
             self._changed.wait_for(lambda: self._active == 0)
         if os.getpid() == self._process:
-            self._library.client_free(self._handle)
+            self.library.client_free(self.handle)
 
     def new_cancel(self) -> Cancel:
         """For attend."""
-        return Cancel(self._library)
+        return Cancel(self.library)
 
     def attend(
         self,
@@ -124,24 +124,37 @@ class NativeCore:
     ) -> AttendResult:
         """The answer, by time.monotonic() == deadline."""
         call = prepare(q, k, v, options)
+        args = byref(call.args)
+        return self._answer(self.library.attend, call, args, deadline, cancel)
+
+    def attend_prepared(
+        self, call: Call, prepared: c_void_p, deadline: float
+    ) -> AttendResult:
+        """As attend, of a call that the library prepared."""
+        attend = self.library.attend_prepared
+        return self._answer(attend, call, prepared, deadline, None)
+
+    def _answer(
+        self,
+        function: Any,
+        call: Call | QuickCall,
+        what: Any,
+        deadline: float,
+        cancel: Cancel | None,
+    ) -> AttendResult:
         result = c_void_p()
         self._begin(cancel)
         try:
             left = int((deadline - time.monotonic()) * 1e9)
-            error = self._library.attend(
-                self._handle,
-                byref(call.args),
-                max(left, 1),
-                (cancel or self._end).handle,
-                byref(result),
-            )
+            handle = (cancel or self._end).handle
+            error = function(self.handle, what, max(left, 1), handle, byref(result))
         finally:
             self._end_of(cancel)
-        self._raise(error)
+        self.raise_for(error)
         try:
             return self._result_of(call, result)
         finally:
-            self._library.result_free(result)
+            self.library.result_free(result)
 
     def get_server_info(self, deadline: float) -> ServerInfo:
         """What the server is."""
@@ -149,17 +162,17 @@ class NativeCore:
         self._begin(None)
         try:
             left = int((deadline - time.monotonic()) * 1e9)
-            error = self._library.get_server_info(
-                self._handle, c_int64(max(left, 1)), byref(info)
+            error = self.library.get_server_info(
+                self.handle, c_int64(max(left, 1)), byref(info)
             )
         finally:
             self._end_of(None)
-        self._raise(error)
+        self.raise_for(error)
         try:
             assert info.value is not None
             return _server_info(types.ServerInfo.from_address(info.value))
         finally:
-            self._library.server_info_free(info)
+            self.library.server_info_free(info)
 
     def _begin(self, cancel: Cancel | None) -> None:
         """close() waits for what lies between this and _end_of."""
@@ -183,7 +196,8 @@ class NativeCore:
             if self._closed:
                 self._changed.notify_all()
 
-    def _raise(self, error: int | None) -> None:
+    def raise_for(self, error: int | None) -> None:
+        """Raises what the library gave, if it gave an error, and frees it."""
         if not error:
             return
         fields = types.Error.from_address(error)
@@ -194,11 +208,11 @@ class NativeCore:
             _text(fields.value),
             _text(fields.bound),
         )
-        self._library.error_free(error)
+        self.library.error_free(error)
         raise raised
 
     def _result_of(self, call: Call | QuickCall, result: c_void_p) -> AttendResult:
-        reply = types.Reply.from_address(self._library.result_reply(result))
+        reply = types.Reply.from_address(self.library.result_reply(result))
         out = call.out
         if not call.args.out.data:
             out = _answer(call, reply.out, call.out)

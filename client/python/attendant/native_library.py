@@ -27,6 +27,13 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
         c_void_p,
         [c_void_p, POINTER(types.Args), c_int64, c_void_p, POINTER(c_void_p)],
     ),
+    "prepare": (c_void_p, [c_void_p, POINTER(types.Args), POINTER(c_void_p)]),
+    "prepared_memory": (c_void_p, [c_void_p]),
+    "prepared_free": (None, [c_void_p]),
+    "attend_prepared": (
+        c_void_p,
+        [c_void_p, c_void_p, c_int64, c_void_p, POINTER(c_void_p)],
+    ),
     "result_reply": (c_void_p, [c_void_p]),
     "result_free": (None, [c_void_p]),
     "get_server_info": (c_void_p, [c_void_p, c_int64, POINTER(c_void_p)]),

@@ -111,6 +111,14 @@ class Args(Structure):
     ]
 
 
+class Placed(Structure):
+    """attendant_placed."""
+
+    _fields_ = [
+        (name, c_void_p) for name in ["q", "k", "v", "qkv", "mask", "out", "lse"]
+    ]
+
+
 class Reply(Structure):
     """attendant_reply; its stage times as arrays, in the header's order."""
 

@@ -16,8 +16,9 @@ READY = re.compile(r" ready: grpc=([^ ,]+)")
 
 
 @pytest.fixture(scope="session")
-def target():
+def target(tmp_path_factory):
     """A running attendant-server (ATTENDANT_SERVER names the binary)."""
+    regions = tmp_path_factory.mktemp("regions") / "socket"
     binary = os.environ.get("ATTENDANT_SERVER", "")
     if not os.path.exists(binary):
         pytest.skip(f"no attendant-server at ATTENDANT_SERVER={binary!r}")
@@ -30,6 +31,7 @@ def target():
             "--host_pool_bytes=256M",
             "--max_queued_bytes=256M",
             "--lame_duck_seconds=0",
+            f"--region_socket={regions}",
         ],
         stdout=subprocess.PIPE,
         text=True,

@@ -178,6 +178,24 @@ def test_many_tasks_at_once(target, core):
     np.testing.assert_allclose(asyncio.run(run()), range(1, 40), rtol=1e-6)
 
 
+def test_a_prepared_call_is_made_often(client):
+    random = np.random.default_rng(6)
+    q, k, v = random.standard_normal((3, 2, 9, 4, 16), np.float32)
+    options = {"causal": True, "return_lse": True}
+    prepared = client.prepare(q.copy(), k, v, **options)
+    for scale in (1.0, 0.5):
+        prepared.q[...] = q * scale
+        result = prepared.attend(timeout=TIMEOUT)
+        want = client.attend(q * scale, k, v, timeout=TIMEOUT, **options)
+        np.testing.assert_array_equal(prepared.out, want.out)
+        np.testing.assert_array_equal(prepared.lse, want.lse)
+        assert result.out is prepared.out
+    half = client.prepare(*(x.astype(ml_dtypes.bfloat16) for x in (q, k, v)))
+    assert half.attend(timeout=TIMEOUT).out.dtype == ml_dtypes.bfloat16
+    with pytest.raises(attendant.AttendantError):
+        client.prepare(q, k[:, :, :3], v[:, :, :3]).attend(timeout=TIMEOUT)
+
+
 def test_stage_times_add_up(client):
     x = np.ones((1, 64, 2, 32), np.float32)
     stages = client.attend(x, x, x, timeout=TIMEOUT).stages

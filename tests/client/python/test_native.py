@@ -74,6 +74,39 @@ def test_views_give_what_their_copies_give(target, view):
     np.testing.assert_array_equal(got.lse, want.lse)
 
 
+@pytest.mark.parametrize("door", ["stream", "striped", "shm"])
+def test_every_door_gives_what_the_unary_one_gives(door, target):
+    random = np.random.default_rng(7)
+    q = random.standard_normal((2, 70, 4, 16), np.float32)
+    k, v = random.standard_normal((2, 2, 70, 2, 16), np.float32)
+    options = {"timeout": 60, "causal": True, "return_lse": True}
+    try:
+        other = attendant.Client(target, core="native", door=door)
+    except attendant.AttendantError as error:
+        assert error.code is attendant.StatusCode.UNIMPLEMENTED
+        pytest.skip(error.message)
+    with attendant.Client(target, core="native") as unary, other:
+        want = unary.attend(q, k, v, **options)
+        out = np.zeros_like(q)
+        for got in (
+            other.attend(q, k, v, **options),
+            other.attend(q, k, v, out=out, **options),
+            other.submit(np.asfortranarray(q), k, v, **options).result(60),
+        ):
+            assert got.door == door
+            np.testing.assert_array_equal(got.out, want.out)
+            np.testing.assert_array_equal(got.lse, want.lse)
+        np.testing.assert_array_equal(out, want.out)
+        prepared = other.prepare(q * 0, k, v, causal=True, return_lse=True)
+        prepared.q[...] = q
+        prepared.attend(timeout=60)
+        np.testing.assert_array_equal(prepared.out, want.out)
+        np.testing.assert_array_equal(prepared.lse, want.lse)
+        with pytest.raises(attendant.AttendantError) as caught:
+            other.attend(q, k, v, timeout=60, priority=1000)
+        assert caught.value.field == "priority"
+
+
 def test_repeated_heads_and_masks_travel_once(target):
     random = np.random.default_rng(2)
     q = random.standard_normal((2, 5, 4, 8), np.float32)
@@ -345,6 +378,7 @@ def test_structs_are_as_long_as_the_header_says(tmp_path):
         "client_options": native_types.ClientOptions,
         "tensor": native_types.Tensor,
         "buffer": native_types.Buffer,
+        "placed": native_types.Placed,
         "attend_args": native_types.Args,
         "reply": native_types.Reply,
         "device": native_types.Device,

@@ -179,6 +179,33 @@ TEST_F(CClientTest, ErrorsNameFieldValueAndBound) {
   attendant_error_free(error);
 }
 
+TEST_F(CClientTest, APreparedCallReadsItsMemoryAnewEachTime) {
+  FakeServer server(EchoQ);
+  Connect(server);
+  Args args;
+  std::vector<float> out(8);
+  attendant_prepared* prepared = nullptr;
+  attendant_error* error = attendant_prepare(client_, &args, &prepared);
+  ASSERT_NE(error, nullptr) << "no memory for the answer";
+  EXPECT_STREQ(error->field, "out");
+  attendant_error_free(error);
+  args.out = {out.data(), 32};
+  ASSERT_EQ(attendant_prepare(client_, &args, &prepared), nullptr);
+  const attendant_placed& placed = *attendant_prepared_memory(prepared);
+  EXPECT_EQ(placed.q, args.values.data()) << "unary moves nothing";
+  EXPECT_EQ(placed.mask, nullptr);
+  for (float value : {3.0f, 4.0f}) {
+    static_cast<float*>(placed.q)[5] = value;
+    attendant_result* result = nullptr;
+    ASSERT_EQ(attendant_attend_prepared(client_, prepared, kPatient, nullptr,
+                                        &result),
+              nullptr);
+    EXPECT_EQ(static_cast<float*>(placed.out)[5], value);
+    attendant_result_free(result);
+  }
+  attendant_prepared_free(prepared);
+}
+
 TEST_F(CClientTest, CancelEndsABlockingCall) {
   Gate gate;
   FakeServer server(Through(&gate));
