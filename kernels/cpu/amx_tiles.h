@@ -1,8 +1,8 @@
 // The eight tile registers of AMX, 16 rows of 64 bytes each, and what is done
 // with them: by the instructions, or (EmulatedAmxTiles) in plain C++, so that
 // everything built on them also runs where there is no AMX. Both have the same
-// functions and round alike; where a partial sum is nearly subnormal (2^-123 was
-// seen) their last bits may differ.
+// functions and round alike; where a partial sum is nearly subnormal (2^-123
+// was seen) their last bits may differ.
 //
 // Thread safety: each thread has tiles of its own. Between Configure and
 // Release no other code of the thread may use them.

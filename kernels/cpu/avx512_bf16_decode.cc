@@ -18,7 +18,8 @@ namespace {
 constexpr int kWide = 32;  // bf16 numbers in a vector
 constexpr int kMaxRows = 4;
 constexpr int kMaxChunks = 256 / kWide;
-constexpr int64_t kPrefetchBytes = 8192;
+constexpr int64_t kPrefetchBytesOfK = 16384;
+constexpr int64_t kPrefetchBytesOfV = 8192;
 
 ATTENDANT_BF16 inline __m512bh AsPairs(__m512i bits) {
   return reinterpret_cast<__m512bh>(bits);
@@ -40,10 +41,9 @@ inline void PrefetchAhead(const uint16_t* from, int64_t bytes) {
       reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + bytes));
 }
 
-// About kPrefetchBytes of one head, in whole rows.
-int64_t PrefetchDistance(int64_t size, int64_t pitch) {
-  return 2 * pitch *
-         std::clamp<int64_t>(kPrefetchBytes / (2 * size), 4, kDecodeBlock);
+// About `wanted` bytes of one head, in whole rows.
+int64_t PrefetchDistance(int64_t wanted, int64_t size, int64_t pitch) {
+  return 2 * pitch * std::clamp<int64_t>(wanted / (2 * size), 4, kDecodeBlock);
 }
 
 // [a, b] -> sums of pairs of lanes in each block of 128 bits, side by side.
@@ -61,37 +61,51 @@ ATTENDANT_BF16 inline void StoreSums(const __m512* v, float scale, float* to) {
   _mm_storeu_ps(to, _mm_mul_ps(quarter, _mm_set1_ps(scale)));
 }
 
-// 4 keys against kRows rows of Q; fetches K `ahead` bytes from here.
+// 32 dims from c on of 4 keys and kRows rows of Q; fetches the same dims
+// `ahead` bytes from here.
 template <int kRows>
+ATTENDANT_BF16 inline void ScoreDims(const uint16_t* const* k,
+                                     const uint16_t (*q)[kMaxChunks * kWide],
+                                     int64_t c, int64_t left, int64_t ahead,
+                                     __m512 (*sums)[4]) {
+  __m512bh keys[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    keys[i] = AsPairs(LoadChunk(k[i] + c, left));
+    PrefetchAhead(k[i] + c, ahead);
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    const __m512bh row = AsPairs(_mm512_load_si512(q[r] + c));
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      sums[r][i] = _mm512_dpbf16_ps(sums[r][i], row, keys[i]);
+    }
+  }
+}
+
+// 4 keys against kRows rows of Q. The first kUnrolled chunks of a row have
+// loads of their own: each strides evenly through K, which is what processors
+// foresee.
+template <int kRows, int kUnrolled>
 ATTENDANT_BF16 inline void ScoreKeys(const DecodeScoresArgs& a,
                                      const uint16_t (*q)[kMaxChunks * kWide],
                                      int first, int64_t ahead) {
   const uint16_t* k[4];
+  __m512 sums[kRows][4];
+#pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     k[i] = static_cast<const uint16_t*>(a.k) +
            std::min(first + i, a.num_keys - 1) * a.k_pitch;
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) sums[r][i] = _mm512_setzero_ps();
   }
-  __m512 sums[kRows][4];
 #pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) sums[r][i] = _mm512_setzero_ps();
+  for (int u = 0; u < kUnrolled; ++u) {
+    ScoreDims<kRows>(k, q, u * kWide, kWide, ahead, sums);
   }
-  for (int64_t c = 0; c < a.head_dim; c += kWide) {
-    __m512bh keys[4];
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      keys[i] = AsPairs(LoadChunk(k[i] + c, a.head_dim - c));
-      PrefetchAhead(k[i] + c, ahead);
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const __m512bh row = AsPairs(_mm512_load_si512(q[r] + c));
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        sums[r][i] = _mm512_dpbf16_ps(sums[r][i], row, keys[i]);
-      }
-    }
+  for (int64_t c = kUnrolled * kWide; c < a.head_dim; c += kWide) {
+    ScoreDims<kRows>(k, q, c, a.head_dim - c, ahead, sums);
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
@@ -110,8 +124,15 @@ ATTENDANT_BF16 void ScoresOf(const DecodeScoresArgs& a, bool prefetch) {
                              _mm512_loadu_ps(a.q + r * a.q_pitch + c))));
     }
   }
-  const int64_t ahead = prefetch ? PrefetchDistance(a.head_dim, a.k_pitch) : 0;
-  for (int n = 0; n < a.num_keys; n += 4) ScoreKeys<kRows>(a, q, n, ahead);
+  const int64_t ahead =
+      prefetch ? PrefetchDistance(kPrefetchBytesOfK, a.head_dim, a.k_pitch) : 0;
+  if (a.head_dim >= 4 * kWide) {
+    for (int n = 0; n < a.num_keys; n += 4) ScoreKeys<kRows, 4>(a, q, n, ahead);
+  } else if (a.head_dim >= 2 * kWide) {
+    for (int n = 0; n < a.num_keys; n += 4) ScoreKeys<kRows, 2>(a, q, n, ahead);
+  } else {
+    for (int n = 0; n < a.num_keys; n += 4) ScoreKeys<kRows, 0>(a, q, n, ahead);
+  }
 }
 
 void Scores(const DecodeScoresArgs& args) {
@@ -271,6 +292,11 @@ ATTENDANT_BF16 inline void AddValues(const DecodeValuesArgs& a,
   for (int n = 0; n < a.num_keys; n += kKeysOfSlice) {
     const int end = std::min(n + kKeysOfSlice, a.num_keys);
     int64_t c = 0;
+    if (a.head_dim_v >= 4 * kWide) {  // loads of their own, as for K
+      Slice<kRows, 2, kFiniteOnly>(a, p, 0, n, end, ahead, sums);
+      Slice<kRows, 2, kFiniteOnly>(a, p, 2 * kWide, n, end, ahead, sums);
+      c = 4 * kWide;
+    }
     for (; c + 2 * kWide <= a.head_dim_v; c += 2 * kWide) {
       Slice<kRows, 2, kFiniteOnly>(a, p, c, n, end, ahead, sums);
     }
@@ -292,7 +318,10 @@ ATTENDANT_BF16 bool ValuesOf(const DecodeValuesArgs& a, bool prefetch) {
   }
   alignas(64) float sums[kRows][kMaxSums];
   AddValues<kRows, false>(
-      a, p, prefetch ? PrefetchDistance(a.head_dim_v, a.v_pitch) : 0, sums);
+      a, p,
+      prefetch ? PrefetchDistance(kPrefetchBytesOfV, a.head_dim_v, a.v_pitch)
+               : 0,
+      sums);
   __m512 poison = _mm512_setzero_ps();
   for (int r = 0; r < kRows; ++r) {
     const int64_t stored = (a.head_dim_v + kWide - 1) / kWide * kWide;

@@ -8,11 +8,12 @@
 #endif
 
 #include <algorithm>
+#include <type_traits>
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/convert-inl.h"
-#include "kernels/cpu/math-inl.h"
+#include "kernels/cpu/decode_softmax-inl.h"
 #include "kernels/cpu/simd_kernels.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -20,19 +21,17 @@ namespace attendant::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using DecodeTag = hn::CappedTag<float, 16>;
-using DecodeVec = hn::Vec<DecodeTag>;
-
 // Bytes between the row that is worked on and the one that is fetched: what
 // memory delivers in its latency.
-inline constexpr int64_t kPrefetchBytes = 8192;
+inline constexpr int64_t kPrefetchBytesOfK = 16384;
+inline constexpr int64_t kPrefetchBytesOfV = 8192;
 
 // The same in whole rows, of which those of other heads may lie between.
 template <class Type>
-HWY_INLINE int64_t PrefetchDistance(int64_t size, int64_t pitch) {
+HWY_INLINE int64_t PrefetchDistance(int64_t wanted, int64_t size,
+                                    int64_t pitch) {
   const int64_t bytes = size * sizeof(typename Type::Stored);
-  const int64_t keys =
-      std::clamp<int64_t>(kPrefetchBytes / bytes, 4, kDecodeBlock);
+  const int64_t keys = std::clamp<int64_t>(wanted / bytes, 4, kDecodeBlock);
   return keys * pitch * sizeof(typename Type::Stored);
 }
 
@@ -79,47 +78,60 @@ HWY_INLINE void StoreSums(const DecodeVec* v, float scale, float* to) {
 #endif
 }
 
-// 4 keys against kRows rows of Q; fetches K `ahead` bytes from here.
+inline constexpr int kKeysOfScores = 4;  // at once
+
+// The dims of one vector, from c on, of 4 keys and kRows rows of Q; fetches the
+// same dims `ahead` bytes from here.
 template <class Type, int kRows>
+HWY_INLINE void ScoreDims(const DecodeScoresArgs& a,
+                          const typename Type::Stored* const* k, int64_t c,
+                          int64_t ahead, DecodeVec (*sums)[kKeysOfScores]) {
+  const DecodeTag d;
+  DecodeVec keys[kKeysOfScores];
+#pragma GCC unroll 4
+  for (int i = 0; i < kKeysOfScores; ++i) {
+    keys[i] = LoadFloats<Type>(d, k[i] + c);
+    PrefetchAhead(k[i], c, ahead);
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    const DecodeVec q = hn::LoadU(d, a.q + r * a.q_pitch + c);
+#pragma GCC unroll 4
+    for (int i = 0; i < kKeysOfScores; ++i) {
+      sums[r][i] = hn::MulAdd(q, keys[i], sums[r][i]);
+    }
+  }
+}
+
+// The first kUnrolled vectors of a row have loads of their own: each strides
+// evenly through K, which is what processors foresee.
+template <class Type, int kRows, int kUnrolled>
 HWY_INLINE void DecodeScoreKeys(const DecodeScoresArgs& a, int first,
                                 int64_t ahead) {
   const DecodeTag d;
   const int64_t lanes = hn::Lanes(d);
-  constexpr int kKeys = 4;
-  const typename Type::Stored* k[kKeys];
-  for (int i = 0; i < kKeys; ++i) {
+  const typename Type::Stored* k[kKeysOfScores];
+  DecodeVec sums[kRows][kKeysOfScores];
+#pragma GCC unroll 4
+  for (int i = 0; i < kKeysOfScores; ++i) {
     k[i] = static_cast<const typename Type::Stored*>(a.k) +
            std::min(first + i, a.num_keys - 1) * a.k_pitch;
-  }
-  DecodeVec sums[kRows][kKeys];
-#pragma GCC unroll 4
-  for (int i = 0; i < kKeys; ++i) {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) sums[r][i] = hn::Zero(d);
   }
-  const int64_t whole = a.head_dim / lanes * lanes;
-  for (int64_t c = 0; c < whole; c += lanes) {
-    DecodeVec keys[kKeys];
-#pragma GCC unroll 4
-    for (int i = 0; i < kKeys; ++i) {
-      keys[i] = LoadFloats<Type>(d, k[i] + c);
-      PrefetchAhead(k[i], c, ahead);
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const DecodeVec q = hn::LoadU(d, a.q + r * a.q_pitch + c);
-#pragma GCC unroll 4
-      for (int i = 0; i < kKeys; ++i) {
-        sums[r][i] = hn::MulAdd(q, keys[i], sums[r][i]);
-      }
-    }
+#pragma GCC unroll 8
+  for (int u = 0; u < kUnrolled; ++u) {
+    ScoreDims<Type, kRows>(a, k, u * lanes, ahead, sums);
   }
-  if (whole < a.head_dim) {
-    for (int i = 0; i < kKeys; ++i) {
-      const DecodeVec key =
-          LoadSomeFloats<Type>(d, k[i] + whole, a.head_dim - whole);
+  int64_t c = kUnrolled * lanes;
+  for (; c + lanes <= a.head_dim; c += lanes) {
+    ScoreDims<Type, kRows>(a, k, c, ahead, sums);
+  }
+  if (c < a.head_dim) {
+    for (int i = 0; i < kKeysOfScores; ++i) {
+      const DecodeVec key = LoadSomeFloats<Type>(d, k[i] + c, a.head_dim - c);
       for (int r = 0; r < kRows; ++r) {
-        const DecodeVec q = hn::LoadU(d, a.q + r * a.q_pitch + whole);
+        const DecodeVec q = hn::LoadU(d, a.q + r * a.q_pitch + c);
         sums[r][i] = hn::MulAdd(q, key, sums[r][i]);
       }
     }
@@ -132,11 +144,18 @@ HWY_INLINE void DecodeScoreKeys(const DecodeScoresArgs& a, int first,
 
 template <class Type, int kRows>
 void DecodeScoresOf(const DecodeScoresArgs& a, bool prefetch) {
-  const int64_t ahead =
-      prefetch ? PrefetchDistance<Type>(a.head_dim, a.k_pitch) : 0;
-  for (int n = 0; n < a.num_keys; n += 4) {
-    DecodeScoreKeys<Type, kRows>(a, n, ahead);
-  }
+  const int64_t lanes = hn::Lanes(DecodeTag());
+  const int64_t ahead = prefetch ? PrefetchDistance<Type>(kPrefetchBytesOfK,
+                                                          a.head_dim, a.k_pitch)
+                                 : 0;
+  const auto keys = [&](auto unrolled) HWY_ATTR {
+    for (int n = 0; n < a.num_keys; n += kKeysOfScores) {
+      DecodeScoreKeys<Type, kRows, decltype(unrolled)::value>(a, n, ahead);
+    }
+  };
+  if (a.head_dim >= 8 * lanes) return keys(std::integral_constant<int, 8>());
+  if (a.head_dim >= 4 * lanes) return keys(std::integral_constant<int, 4>());
+  keys(std::integral_constant<int, 0>());
 }
 
 // Up to four rows at once: what fits in registers.
@@ -174,62 +193,6 @@ void DecodeScores(const DecodeScoresArgs& a) {
     case DataType::kBFloat16:
       return DecodeScoresOfType<BFloat16>(a);
   }
-}
-
-void DecodeMask(const DecodeMaskArgs& a) {
-  const DecodeTag d;
-  const hn::RebindToSigned<DecodeTag> di;
-  const int lanes = static_cast<int>(hn::Lanes(d));
-  const auto minus_infinity = hn::Set(d, kMinusInfinity);
-  const auto cap = hn::Set(d, a.softcap);
-  const auto inverse_cap = hn::Set(d, a.softcap > 0 ? 1 / a.softcap : 0.0f);
-  const auto lo = hn::Set(di, a.lo);
-  const auto hi = hn::Set(di, a.hi);
-  for (int n = 0; n < a.num_keys; n += lanes) {
-    DecodeVec s = hn::LoadU(d, a.s + n);
-    const auto key = hn::Iota(di, n);
-    if (a.general) {
-      if (a.softcap > 0) {
-        s = hn::Mul(cap, Tanh(d, hn::Mul(s, inverse_cap)));
-      }
-      if (a.slope != 0) {
-        const auto distance = hn::Abs(hn::Sub(hn::Set(di, a.diagonal), key));
-        s = hn::NegMulAdd(hn::Set(d, a.slope), hn::ConvertTo(d, distance), s);
-      }
-      if (a.bias != nullptr) {
-        const DecodeVec bias = hn::LoadU(d, a.bias + n);
-        s = a.bias_is_boolean
-                ? hn::IfThenElse(hn::Eq(bias, minus_infinity), bias, s)
-                : hn::Add(s, bias);
-      }
-    }
-    const auto hidden = hn::Or(hn::Gt(lo, key), hn::Not(hn::Gt(hi, key)));
-    s = hn::IfThenElse(hn::RebindMask(d, hidden), minus_infinity, s);
-    hn::StoreU(s, d, a.s + n);
-  }
-}
-
-void DecodeSoftmax(const DecodeSoftmaxArgs& a) {
-  const DecodeTag d;
-  const int lanes = static_cast<int>(hn::Lanes(d));
-  DecodeVec max = hn::Set(d, kMinusInfinity);
-  for (int n = 0; n < a.num_keys; n += lanes) {
-    max = hn::Max(max, hn::LoadU(d, a.s + n));
-  }
-  const float block_max = hn::GetLane(hn::MaxOfLanes(d, max));
-  const float new_max = std::max(*a.row_max, block_max);
-  const float base = new_max == kMinusInfinity ? 0.0f : new_max;
-  const float alpha = hn::GetLane(Exp(d, hn::Set(d, *a.row_max - base)));
-  DecodeVec sum = hn::Zero(d);
-  for (int n = 0; n < a.num_keys; n += lanes) {
-    const DecodeVec p =
-        Exp(d, hn::Sub(hn::LoadU(d, a.s + n), hn::Set(d, base)));
-    sum = hn::Add(sum, p);
-    hn::StoreU(p, d, a.s + n);
-  }
-  *a.row_max = new_max;
-  *a.alpha = alpha;
-  *a.row_sum = *a.row_sum * alpha + hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
 // Which V a slice of O sees: as it is, or 0 for what is not finite.
@@ -304,7 +267,9 @@ HWY_INLINE void DecodeSums(const DecodeValuesArgs& a, bool prefetch,
   const DecodeTag d;
   const int64_t lanes = hn::Lanes(d);
   const int64_t ahead =
-      prefetch ? PrefetchDistance<Type>(a.head_dim_v, a.v_pitch) : 0;
+      prefetch
+          ? PrefetchDistance<Type>(kPrefetchBytesOfV, a.head_dim_v, a.v_pitch)
+          : 0;
   for (int r = 0; r < kRows; ++r) {
     const auto alpha = hn::Set(d, a.alpha[r]);
     for (int64_t c = 0; c < a.head_dim_v; c += lanes) {
@@ -315,6 +280,11 @@ HWY_INLINE void DecodeSums(const DecodeValuesArgs& a, bool prefetch,
   for (int n = 0; n < a.num_keys; n += kKeysOfSlice) {
     const int end = std::min(n + kKeysOfSlice, a.num_keys);
     int64_t c = 0;
+    if (a.head_dim_v >= 8 * lanes) {  // loads of their own, as for K
+      DecodeSlice<Type, kRows, 4, kPurity>(a, 0, n, end, ahead, sums);
+      DecodeSlice<Type, kRows, 4, kPurity>(a, 4 * lanes, n, end, ahead, sums);
+      c = 8 * lanes;
+    }
     for (; c + 4 * lanes <= a.head_dim_v; c += 4 * lanes) {
       DecodeSlice<Type, kRows, 4, kPurity>(a, c, n, end, ahead, sums);
     }
