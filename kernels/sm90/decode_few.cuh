@@ -32,6 +32,8 @@
 
 namespace attendant::kernels::sm90 {
 
+inline constexpr uint32_t kFewStartBarrier = 2;
+
 template <typename Shape>
 __device__ __forceinline__ void InitFewBarriers(
     DecodeFewStorage<Shape>& storage) {
@@ -59,18 +61,24 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   static_assert(sizeof(DecodeFewStorage<Shape>) <= 232448);
   extern __shared__ __align__(1024) uint8_t smem[];
   auto& storage = *reinterpret_cast<DecodeFewStorage<Shape>*>(smem);
-  if (threadIdx.x == Shape::kConsumers) {
-    if (!kGrouped) {
-      ptx::prefetch_tensormap(params.maps + kDecodeMapK);
-      ptx::prefetch_tensormap(params.maps + kDecodeMapV);
+  const int warp = threadIdx.x / 32;
+  if (warp == Shape::kWarps) {
+    if (threadIdx.x % 32 == 0) {
+      if (!kGrouped) {
+        ptx::prefetch_tensormap(params.maps + kDecodeMapK);
+        ptx::prefetch_tensormap(params.maps + kDecodeMapV);
+      }
+      InitFewBarriers<Shape>(storage);
     }
-    InitFewBarriers<Shape>(storage);
-  }
-  __syncthreads();
-  if (threadIdx.x < Shape::kConsumers) {
-    DecodeFewConsumer<Shape, Element, kGrouped>(params, storage).Run();
-  } else if (threadIdx.x < Shape::kConsumers + 32) {
+    __syncwarp();
+    // The warp that made the barriers need not wait for the others to see them.
+    ptx::named_barrier_arrive(kFewStartBarrier, Shape::kThreads);
     DecodeFewProducer<Shape, kGrouped>(params, storage).Run();
+    return;
+  }
+  ptx::named_barrier_sync(kFewStartBarrier, Shape::kThreads);
+  if (warp < Shape::kWarps) {
+    DecodeFewConsumer<Shape, Element, kGrouped>(params, storage).Run();
   } else {
     DecodeFewQLoader<Shape, kGrouped>(params, storage).Run();
   }

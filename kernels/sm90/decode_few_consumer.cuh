@@ -78,13 +78,19 @@ class DecodeFewConsumer {
       PutWarps();
 #pragma unroll
       for (int k = 0; k < kVectors; ++k) {
-        folds[k].Begin(chunk);
+        if (chunk > item.chunk_begin) folds[k].Begin(chunk);
         folds[k].octet.Append(MergeWarps(k));
       }
       ptx::mbarrier_arrive(ptx::smem_address(&storage_.merge_empty));
     }
 #pragma unroll
-    for (int k = 0; k < kVectors; ++k) folds[k].End();
+    for (int k = 0; k < kVectors; ++k) {
+      if (item.unit == 1) {
+        folds[k].strand = folds[k].octet;  // one chunk
+      } else {
+        folds[k].End();
+      }
+    }
     const int column = Share::Column();
     if (item.parts > 1) {
       const FewSlot<Shape> slot(params_, item.slot);

@@ -108,18 +108,28 @@ __device__ __forceinline__ FewVector FoldSlots(const DecodeParams& params,
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
       const int part = begin + j;
-      if (part < 0 || part >= item.parts) continue;
-      const FewSlot<Shape> slot(params, first_slot + part);
-      const float4 o = __ldcg(slot.o(row, column));
-      const float2 ml = __ldcg(slot.ml(row));
+      const bool is_there = part >= 0 && part < item.parts;
+      const FewSlot<Shape> slot(params, first_slot + (is_there ? part : 0));
+      const float4 o = is_there ? __ldcg(slot.o(row, column)) : float4{};
+      const float2 ml =
+          is_there ? __ldcg(slot.ml(row)) : float2{-INFINITY, 0.0f};
       slots[j] = {ml.x, ml.y, {o.x, o.y, o.z, o.w}};
     }
     // `octet` takes the slots, whatever they are, until its place is reached.
+    // Long runs without a branch let appends overlap.
+    if (item.unit == kFewOctet) {
 #pragma unroll
-    for (int j = 0; j < 16; ++j) {
-      fold.octet.Append(slots[j]);
-      if (item.unit == 1 && j % kFewOctet == kFewOctet - 1) fold.EndOctet();
-      if (item.unit == kFewOctet && j % 4 == 3) fold.End();
+      for (int j = 0; j < 16; ++j) {
+        fold.octet.Append(slots[j]);
+        if (j % 4 == 3) fold.End();
+      }
+      continue;
+    }
+#pragma unroll
+    for (int i = 0; i < 16; i += kFewOctet) {
+#pragma unroll
+      for (int j = i; j < i + kFewOctet; ++j) fold.octet.Append(slots[j]);
+      if (item.unit == 1) fold.EndOctet();
     }
     if (item.unit == 1 && (begin + before + 16) % kFewGroup == 0) {
       fold.EndGroup();

@@ -75,10 +75,16 @@ __device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Named barriers 1..15 of the block, of `threads` threads.
+// Named barriers 1..15 of the block, of `threads` threads: sync waits for all,
+// arrive goes on.
 __device__ __forceinline__ void named_barrier_sync(uint32_t id,
                                                    uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void named_barrier_arrive(uint32_t id,
+                                                     uint32_t threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 }  // namespace attendant::kernels::sm90::ptx
