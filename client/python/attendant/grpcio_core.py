@@ -86,9 +86,8 @@ def _result(
     lse = result.lse
     if lse is not None:
         lse = _written("lse", lse, options.get("lse"), model)
-    if out is result.out and lse is result.lse:
-        return result
-    return result._replace(out=out, lse=lse)
+    result.out, result.lse = out, lse
+    return result
 
 
 def _delay(

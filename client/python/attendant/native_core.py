@@ -19,6 +19,7 @@ from attendant.results import (
     AttendResult,
     Capability,
     Device,
+    ResultDetails,
     ServedBy,
     ServerInfo,
     StageTimes,
@@ -33,6 +34,47 @@ if TYPE_CHECKING:
 
 def _text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
+
+
+class Answered:
+    """An answer of the library, which this frees."""
+
+    __slots__ = ("_library", "_result")
+
+    def __init__(self, library: Library, result: c_void_p) -> None:
+        self._library = library
+        self._result = result
+
+    def __del__(self) -> None:
+        self._library.result_free(self._result)
+
+    @property
+    def reply(self) -> types.Reply:
+        """The C interface's struct, which lives as long as this."""
+        return types.Reply.from_address(self._library.result_reply(self._result))
+
+    def details(self) -> ResultDetails:
+        """What it says beside O and LSE."""
+        reply = self.reply
+        return ResultDetails(
+            _text(reply.request_id),
+            ServedBy(
+                _text(reply.backend),
+                reply.device_index,
+                _text(reply.device_uuid),
+                _text(reply.kernel),
+                DTYPE_NAMES.get(reply.compute_dtype, "?"),
+            ),
+            StageTimes(*reply.exposed),
+            StageTimes(*reply.busy),
+            reply.batch_requests,
+            reply.batch_tokens,
+            reply.workspace_bytes,
+            reply.input_bytes,
+            reply.output_bytes,
+            reply.attempts,
+            _text(reply.door),
+        )
 
 
 class Cancel:
@@ -151,10 +193,7 @@ class NativeCore:
         finally:
             self._end_of(cancel)
         self.raise_for(error)
-        try:
-            return self._result_of(call, result)
-        finally:
-            self.library.result_free(result)
+        return self._result_of(call, Answered(self.library, result))
 
     def get_server_info(self, deadline: float) -> ServerInfo:
         """What the server is."""
@@ -211,38 +250,16 @@ class NativeCore:
         self.library.error_free(error)
         raise raised
 
-    def _result_of(self, call: Call | QuickCall, result: c_void_p) -> AttendResult:
-        reply = types.Reply.from_address(self.library.result_reply(result))
-        out = call.out
-        if not call.args.out.data:
-            out = _answer(call, reply.out, call.out)
-        lse = None
-        if reply.lse.dtype:
-            lse = call.lse
-            if not call.args.lse.data:
+    def _result_of(self, call: Call | QuickCall, answered: Answered) -> AttendResult:
+        args = call.args
+        out, lse = call.out, call.lse if args.return_lse else None
+        if not args.out.data or (args.return_lse and not args.lse.data):
+            reply = answered.reply
+            if not args.out.data:
+                out = _answer(call, reply.out, call.out)
+            if reply.lse.dtype and not args.lse.data:
                 lse = _answer(call, reply.lse, call.lse)
-        served_by = ServedBy(
-            _text(reply.backend),
-            reply.device_index,
-            _text(reply.device_uuid),
-            _text(reply.kernel),
-            DTYPE_NAMES.get(reply.compute_dtype, "?"),
-        )
-        return AttendResult(
-            out,
-            lse,
-            _text(reply.request_id),
-            served_by,
-            StageTimes(*reply.exposed),
-            StageTimes(*reply.busy),
-            reply.batch_requests,
-            reply.batch_tokens,
-            reply.workspace_bytes,
-            reply.input_bytes,
-            reply.output_bytes,
-            reply.attempts,
-            _text(reply.door),
-        )
+        return AttendResult(out, lse, answered.details)
 
 
 def _answer(call: Call | QuickCall, tensor: types.Tensor, given: Any) -> Any:

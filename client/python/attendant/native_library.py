@@ -52,7 +52,13 @@ class Library:
         self.path = path
         released = ctypes.CDLL(path)
         held = ctypes.PyDLL(path)
-        quick = ("error_free", "result_reply", "cancel_create", "cancel_free")
+        quick = (
+            "error_free",
+            "result_free",
+            "result_reply",
+            "cancel_create",
+            "cancel_free",
+        )
         for name, (result, arguments) in _FUNCTIONS.items():
             loaded = held if name in quick else released
             function = getattr(loaded, f"attendant_{name}")

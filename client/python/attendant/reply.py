@@ -10,6 +10,7 @@ from attendant.results import (
     AttendResult,
     Capability,
     Device,
+    ResultDetails,
     ServedBy,
     ServerInfo,
     StageTimes,
@@ -96,9 +97,7 @@ def decode_response(message: bytes, attempts: int) -> AttendResult:
     except (ValueError, IndexError, DecodeError) as error:
         raise _broken(error) from error
     by = response.served_by
-    return AttendResult(
-        out=out,
-        lse=lse,
+    details = ResultDetails(
         request_id=response.request_id,
         served_by=ServedBy(
             backend=_BACKENDS.get(by.backend, "?"),
@@ -116,6 +115,7 @@ def decode_response(message: bytes, attempts: int) -> AttendResult:
         output_bytes=response.memory.output_bytes,
         attempts=attempts,
     )
+    return AttendResult(out, lse, lambda: details)
 
 
 def _capability(row: pb.Capability) -> Capability:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
@@ -28,24 +29,109 @@ class StageTimes(NamedTuple):
     total_ns: int
 
 
-class AttendResult(NamedTuple):
-    """One answer."""
+class ResultDetails(NamedTuple):
+    """What AttendResult tells beside O and LSE."""
 
-    # Arrays of the library that q came from, or options["out"], options["lse"].
-    out: Any  # q's layout and lengths, v's head_dim
-    # float32 [batch, heads, seqlen_q], [heads, total_q] for thd; None = not asked.
-    lse: Any
     request_id: str
     served_by: ServedBy
-    stages: StageTimes  # exposed intervals: they add up to total_ns
-    busy: StageTimes  # busy times, which may overlap
+    stages: StageTimes
+    busy: StageTimes
     batch_requests: int
     batch_tokens: int
     workspace_bytes: int
     input_bytes: int
     output_bytes: int
-    attempts: int  # calls that the answer took, 1 = no retry
-    door: str = "unary"  # what carried the tensors
+    attempts: int
+    door: str = "unary"
+
+
+class AttendResult:
+    """One answer. Its details are read when they are first asked for."""
+
+    __slots__ = ("_details", "_read", "lse", "out")
+
+    def __init__(self, out: Any, lse: Any, read: Callable[[], ResultDetails]) -> None:
+        # Arrays of the library that q came from, or options["out"] and ["lse"]:
+        self.out = out  # q's layout and lengths, v's head_dim
+        # float32 [batch, heads, seqlen_q], [heads, total_q] for thd; None = not
+        # asked for.
+        self.lse = lse
+        self._read = read
+        self._details: ResultDetails | None = None
+
+    @property
+    def details(self) -> ResultDetails:
+        """All of them."""
+        if self._details is None:
+            self._details = self._read()
+            del self._read
+        return self._details
+
+    def __repr__(self) -> str:
+        shape = getattr(self.out, "shape", None)
+        return f"AttendResult(out of {shape}, {self.details})"
+
+    def __reduce__(self) -> Any:
+        return (_restored, (self.out, self.lse, self.details))
+
+    @property
+    def request_id(self) -> str:
+        """The request's, echoed."""
+        return self.details.request_id
+
+    @property
+    def served_by(self) -> ServedBy:
+        """What computed the answer."""
+        return self.details.served_by
+
+    @property
+    def stages(self) -> StageTimes:
+        """Exposed intervals: they add up to total_ns."""
+        return self.details.stages
+
+    @property
+    def busy(self) -> StageTimes:
+        """Busy times, which may overlap."""
+        return self.details.busy
+
+    @property
+    def batch_requests(self) -> int:
+        """How many requests shared the launch."""
+        return self.details.batch_requests
+
+    @property
+    def batch_tokens(self) -> int:
+        """How many tokens did."""
+        return self.details.batch_tokens
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Of this request, as planned."""
+        return self.details.workspace_bytes
+
+    @property
+    def input_bytes(self) -> int:
+        """Of this request's tensors."""
+        return self.details.input_bytes
+
+    @property
+    def output_bytes(self) -> int:
+        """Of O and LSE."""
+        return self.details.output_bytes
+
+    @property
+    def attempts(self) -> int:
+        """Calls that the answer took, 1 = no retry."""
+        return self.details.attempts
+
+    @property
+    def door(self) -> str:
+        """What carried the tensors."""
+        return self.details.door
+
+
+def _restored(out: Any, lse: Any, details: ResultDetails) -> AttendResult:
+    return AttendResult(out, lse, lambda: details)
 
 
 @dataclasses.dataclass(frozen=True)
