@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/status/status.h"
 #include "kernels/base/status_macros.h"
 #include "server/attend_reply.h"
+#include "server/call_timer.h"
 #include "server/errors.h"
 #include "server/log.h"
 #include "server/problem_validator.h"
@@ -43,17 +45,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
         context_(context),
         door_(door),
         identity_(std::move(identity)),
-        started_(Clock::now()) {
-    const Clock::time_point latest =
-        started_ + milliseconds(env_->bounds.default_deadline_ms);
-    // Before the subtraction: no deadline is the clock's largest value.
-    const system_clock::time_point now = system_clock::now();
-    const auto left = context->deadline() > now + (latest - started_)
-                          ? latest - started_
-                          : context->deadline() - now;
-    deadline_ = started_ + left;
-    own_deadline_ = deadline_ == latest;
-  }
+        timer_(context, environment->bounds.default_deadline_ms) {}
 
   ~AttendCall() override { ReleaseUpload(); }
 
@@ -78,23 +70,20 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
           Stage::kReceive);
       return;
     }
-    // A caller's own deadline cancels the call; the server's needs a clock.
-    if (own_deadline_) {
-      const auto left = deadline_ - Clock::now();
-      deadline_alarm_.Set(
-          system_clock::now() +
-              std::chrono::duration_cast<system_clock::duration>(left),
-          [weak = weak_from_this()](bool fired) {
-            const auto call = fired ? weak.lock() : nullptr;
-            if (call != nullptr) call->Abort(DeadlinePassed());
-          });
-    }
+    timer_.Start([weak = weak_from_this()] {
+      if (const auto call = weak.lock(); call != nullptr) call->Expire();
+    });
+    watched_.emplace(&env_->watch, context_->peer(),
+                     env_->bounds.max_request_bytes, [weak = weak_from_this()] {
+                       if (const auto call = weak.lock()) call->CutOff();
+                     });
     StartRead(&message_);
   }
 
   void OnReadDone(bool ok) override {
     if (ok) {
       message_bytes_ = static_cast<int64_t>(message_.Length());
+      watched_->Delivered(message_bytes_, 0);
       if (absl::Status status = Receive(); !status.ok()) {
         FinishWithError(status, Stage::kReceive);
       }
@@ -113,23 +102,37 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
                           });
   }
 
-  void OnCancel() override {
-    // A deadline travels with 1 % of rounding, and the caller's own clock may
-    // have ended the call a little before ours.
-    const auto slack = milliseconds(5) + (deadline_ - started_) / 100;
-    Abort(Clock::now() + slack >= deadline_
-              ? DeadlinePassed()
-              : absl::CancelledError("the caller cancelled"));
-  }
+  void OnCancel() override { Abort(timer_.WhyCancelled()); }
 
   void OnDone() override {
+    timer_.Done();
+    watched_.reset();
     if (is_open_) --env_->open_calls;
     const std::shared_ptr<AttendCall> last = std::move(self_);
   }
 
  private:
-  static absl::Status DeadlinePassed() {
-    return absl::DeadlineExceededError("the deadline passed");
+  // The deadline passed: ends the call, or the sending of its reply.
+  void Expire() {
+    bool sending = false;
+    {
+      std::lock_guard lock(mu_);
+      sending = finished_;
+    }
+    if (sending) {
+      timer_.CancelCall();
+    } else {
+      Abort(CallTimer::DeadlinePassed());
+    }
+  }
+
+  // More is arriving than any message may have.
+  void CutOff() {
+    FinishWithError(
+        InvalidField("message", "longer than its bound",
+                     "at most max_request_bytes, " +
+                         std::to_string(env_->bounds.max_request_bytes)),
+        Stage::kReceive);
   }
 
   // Parse, validate, admit, copy: everything before the queue.
@@ -145,8 +148,8 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     const ParsedRequest& parsed = decoded.request;
     const Clock::time_point deadline =
         decoded.timeout.has_value()
-            ? std::min(deadline_, started_ + *decoded.timeout)
-            : deadline_;
+            ? std::min(timer_.deadline(), timer_.started() + *decoded.timeout)
+            : timer_.deadline();
     {
       std::lock_guard lock(mu_);  // an abort may be logging
       request_id_ = parsed.header.request_id();
@@ -188,7 +191,6 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   void SubmitJob() {
     message_.Clear();  // the tensors are in the pool now
     ReleaseUpload();
-    deadline_alarm_.Cancel();
     std::shared_ptr<AttentionJob> job;
     absl::Status status;
     {
@@ -287,7 +289,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     if (!TakeFinish()) return;
     const ValidatedRequest& request = *job->request;
     AttendOutcome outcome =
-        OutcomeOfAnswer(result, started_, submitted_, Clock::now());
+        OutcomeOfAnswer(result, timer_.started(), submitted_, Clock::now());
     outcome.method = door_.method;
     if (identity_ != nullptr) outcome.identity = identity_->name;
     outcome.bytes_in = message_bytes_;
@@ -313,7 +315,6 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
 
   void FinishWithError(const absl::Status& status, Stage stage) {
     if (!TakeFinish()) return;
-    deadline_alarm_.Cancel();
     no_message_alarm_.Cancel();
     const grpc::Status answer = ToGrpcStatus(status);
     if (const int64_t retry_ms = RetryPushbackMs(status); retry_ms >= 0) {
@@ -370,9 +371,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   grpc::GenericCallbackServerContext* const context_;  // valid until Finish
   const UnaryDoor& door_;
   const std::shared_ptr<const Identity> identity_;  // may be null
-  const Clock::time_point started_;
-  Clock::time_point deadline_;
-  bool own_deadline_ = false;  // the server's default is the earlier one
+  CallTimer timer_;
 
   std::shared_ptr<AttendCall> self_;  // until OnDone
   bool is_open_ = false;              // counted in open_calls
@@ -383,8 +382,8 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   decltype(DecodedCall::encode) encode_;  // from Receive on
   Clock::time_point submitted_;
   std::atomic<bool> holds_upload_{false};
-  // They keep their callbacks, which therefore must not own this object.
-  grpc::Alarm deadline_alarm_;
+  std::optional<ReceiveWatch::Call> watched_;
+  // It keeps its callback, which therefore must not own this object.
   grpc::Alarm no_message_alarm_;
 
   mutable std::mutex mu_;

@@ -16,27 +16,33 @@
 #include "server/bounds.h"
 #include "server/caller_access.h"
 #include "server/metrics.h"
+#include "server/receive_watch.h"
 #include "server/recent_errors.h"
-#include "server/wire_codec.h"
 #include "server/regions/region_options.h"
 #include "server/regions/region_registry.h"
+#include "server/upload_table.h"
+#include "server/wire_codec.h"
 
 namespace attendant::server {
 
 // What all calls share. Outlives them.
 struct CallEnvironment {
   CallEnvironment(AttentionEngine* engine, Metrics* metrics,
-                  const Bounds& bounds, int64_t max_uploads)
+                  const Bounds& bounds, int64_t max_uploads,
+                  int64_t window_bytes)
       : engine(engine),
         metrics(metrics),
         bounds(bounds),
         max_uploads(max_uploads),
-        regions(bounds) {}
+        window_bytes(window_bytes),
+        regions(bounds),
+        watch(window_bytes) {}
 
   AttentionEngine* const engine;
   Metrics* const metrics;
   const Bounds bounds;
   const int64_t max_uploads;
+  const int64_t window_bytes;  // of a stream; 0 = gRPC's choice
   RegionRegistry regions;
   RegionOptions region_options;  // set before the first call
 
@@ -49,6 +55,8 @@ struct CallEnvironment {
   std::atomic<int64_t> uploads{0};
   // Calls let in whose reply gRPC has not yet written.
   std::atomic<int64_t> open_calls{0};
+  UploadTable upload_table;
+  ReceiveWatch watch;
 };
 
 // OK with null where access is open to everybody.

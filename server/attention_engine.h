@@ -2,7 +2,9 @@
 // device. Knows nothing of gRPC. Implemented by scheduler + executors.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +16,7 @@
 #include "kernels/attention.h"
 #include "server/host_memory.h"
 #include "server/problem_validator.h"
+#include "server/work_item.h"
 
 namespace attendant::server {
 
@@ -49,6 +52,18 @@ struct AttentionJob {
   Clock::time_point
       deadline;  // effective: the earlier of caller's and server's
   std::function<void(JobResult)> done;
+
+  // Of a job whose request arrives_in_parts, besides. Such a job is submitted
+  // before its input is there; each of its items is computed once
+  // InputArrived told of it.
+  std::vector<ItemRange> ranges;  // its items; constant after admission
+  // O and LSE of the item are in `output`; before `done`, on its thread.
+  std::function<void(const ItemRange&)> item_done;
+  // Holds the memory of `input` (moved out of it) for as long as the engine
+  // needs it: the caller may still write there when the job has ended.
+  std::shared_ptr<HostBlock> input_keeper;
+  // Set before the last InputArrived.
+  std::atomic<Clock::time_point> input_complete{Clock::time_point()};
 };
 
 // Gauges, all read in one moment.
@@ -102,6 +117,10 @@ class AttentionEngine {
                          std::function<void()> then) = 0;
 
   virtual void Submit(std::shared_ptr<AttentionJob> job) = 0;
+  // Everything that item `index` of job->ranges reads is in the input block.
+  // Once for each item of a submitted job that arrives in parts.
+  virtual void InputArrived(const std::shared_ptr<AttentionJob>& job,
+                            size_t index) = 0;
   // Ends a job with CANCELLED as soon as that is safe; no effect once done. A
   // job that is not yet submitted ends at its Submit.
   virtual void Cancel(const std::shared_ptr<AttentionJob>& job) = 0;

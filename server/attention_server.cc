@@ -47,6 +47,9 @@ void AddChannelArguments(const ServerOptions& options,
   // with the wrong code: the call itself refuses what is too large.
   builder->SetMaxReceiveMessageSize(-1);
   builder->SetMaxSendMessageSize(-1);
+  // Tensors do not compress, and a small compressed message may be a large one.
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   const auto set = [&](const char* name, int64_t value) {
     builder->AddChannelArgument(name, static_cast<int>(value));
   };
@@ -114,7 +117,7 @@ class AttentionServer::Impl {
         gpu_(engine_->device().is_cuda ? engine_->device().uuid : ""),
         metrics_({ServerVersion(), ServerBuild()}),
         environment_(engine_.get(), &metrics_, BoundsOf(options, *engine_),
-                     options.max_uploads),
+                     options.max_uploads, options.http2_window_bytes),
         service_(&environment_),
         named_service_(MakeNamedService(&environment_)),
         inference_service_(MakeInferenceService(&environment_, &health_)),
@@ -319,11 +322,14 @@ std::string AttentionServer::MetricsText() const {
 }
 int64_t AttentionServer::Begun() const {
   return impl_->metrics_.started(Method::kAttend) +
+         impl_->metrics_.started(Method::kAttendStream) +
          impl_->metrics_.started(Method::kModelInfer);
 }
 int64_t AttentionServer::Answered() const {
-  return impl_->metrics_.finished(Method::kAttend, grpc::StatusCode::OK) +
-         impl_->metrics_.finished(Method::kModelInfer, grpc::StatusCode::OK);
+  constexpr int kOk = grpc::StatusCode::OK;
+  return impl_->metrics_.finished(Method::kAttend, kOk) +
+         impl_->metrics_.finished(Method::kAttendStream, kOk) +
+         impl_->metrics_.finished(Method::kModelInfer, kOk);
 }
 absl::Status AttentionServer::ReloadPolicy() {
   return impl_->access_->Reload();

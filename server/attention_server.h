@@ -46,7 +46,7 @@ class AttentionServer {
   // `deadline`. New calls are refused until this object goes.
   bool Drain(Clock::time_point deadline);
 
-  // Attend calls since the start: begun, and ended with OK.
+  // Attend and AttendStream calls since the start: begun, and ended with OK.
   int64_t Begun() const;
   int64_t Answered() const;
 

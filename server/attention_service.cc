@@ -5,6 +5,7 @@
 #include <string>
 
 #include "attendant/v1/attention.grpc.pb.h"
+#include "server/attend_stream_call.h"
 #include "server/errors.h"
 #include "server/inference_service.h"
 #include "server/server_info.h"
@@ -16,6 +17,7 @@ namespace {
 constexpr char kGetServerInfo[] =
     "/attendant.v1.AttentionService/GetServerInfo";
 constexpr char kAttend[] = "/attendant.v1.AttentionService/Attend";
+constexpr char kAttendStream[] = "/attendant.v1.AttentionService/AttendStream";
 
 grpc::ByteBuffer Serialized(const google::protobuf::Message& message) {
   const grpc::Slice slice(message.SerializeAsString());
@@ -34,11 +36,12 @@ absl::Status CheckEmptyRequest(grpc::ByteBuffer message) {
 }
 
 using NamedBase = v1::AttentionService::WithGenericMethod_Attend<
-    v1::AttentionService::WithRawCallbackMethod_GetServerInfo<
-        v1::AttentionService::Service>>;
+    v1::AttentionService::WithGenericMethod_AttendStream<
+        v1::AttentionService::WithRawCallbackMethod_GetServerInfo<
+            v1::AttentionService::Service>>>;
 
-// Attend is the generic service's. At least one method has to be an ordinary
-// one: from it gRPC takes the name that reflection tells.
+// Attend and AttendStream are the generic service's. At least one method has to
+// be an ordinary one: from it gRPC takes the name that reflection tells.
 class NamedService final : public NamedBase {
  public:
   explicit NamedService(CallEnvironment* environment) : env_(environment) {}
@@ -97,12 +100,15 @@ AttentionService::AttentionService(CallEnvironment* environment)
 
 grpc::ServerGenericBidiReactor* AttentionService::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
+  const bool stream = context->method() == kAttendStream;
   const UnaryDoor* door = nullptr;
   if (context->method() == kAttend) door = &kAttendDoor;
   if (context->method() == kModelInferMethod) door = &kInferDoor;
-  const Method method = door == nullptr ? Method::kOther : door->method;
+  Method method = door == nullptr ? Method::kOther : door->method;
+  if (stream) method = Method::kAttendStream;
   const auto identity = CheckAccess(*env_, *context, context->method());
   if (!identity.ok()) return new RefusedCall(env_, method, identity.status());
+  if (stream) return StartAttendStreamCall(env_, context, *identity);
   if (door != nullptr) return StartAttendCall(env_, context, *door, *identity);
   return new RefusedCall(
       env_, method,

@@ -14,8 +14,8 @@ class Service;
 
 namespace attendant::server {
 
-// Attend. A generic service: it sees method and metadata before any byte of a
-// body, and bodies as raw bytes.
+// Attend and AttendStream. A generic service: it sees method and metadata
+// before any byte of a body, and bodies as raw bytes.
 class AttentionService final : public grpc::CallbackGenericService {
  public:
   explicit AttentionService(CallEnvironment* environment);

@@ -55,8 +55,9 @@ absl::StatusOr<std::shared_ptr<AttentionJob>> BatchScheduler::Admit(
   job->deadline = deadline;
   job->bytes = BlockBytes(*job->request);
   job->has_uncovered_rows = kernels::HasUncoveredRows(job->request->problem);
-  job->ranges = CutIntoItems(job->request->problem, options_.work_item_bytes,
-                             options_.work_item_flops);
+  const auto cut = job->in_parts() ? &CutIntoParts : &CutIntoItems;
+  job->ranges = cut(job->request->problem, options_.work_item_bytes,
+                    options_.work_item_flops);
   {
     std::lock_guard lock(mu_);
     if (!ended_all_.ok()) return ended_all_;
@@ -128,6 +129,20 @@ void BatchScheduler::Submit(std::shared_ptr<AttentionJob> submitted) {
   executor_->Wake();
 }
 
+void BatchScheduler::InputArrived(const std::shared_ptr<AttentionJob>& arrived,
+                                  size_t index) {
+  const std::shared_ptr<ScheduledJob> job = ToScheduled(arrived);
+  {
+    std::lock_guard lock(mu_);
+    if (job->state == ScheduledJob::State::kEnded) return;
+    ATTENDANT_CHECK(job->in_parts() &&
+                    job->state != ScheduledJob::State::kAdmitted);
+    job->arrived.push_back(index);
+    if (!job->listed) MakeReadyIfFirst(job);
+  }
+  executor_->Wake();
+}
+
 void BatchScheduler::Cancel(const std::shared_ptr<AttentionJob>& cancelled) {
   const std::shared_ptr<ScheduledJob> job = ToScheduled(cancelled);
   {
@@ -144,7 +159,7 @@ void BatchScheduler::Cancel(const std::shared_ptr<AttentionJob>& cancelled) {
 
 void BatchScheduler::MakeReadyIfFirst(
     const std::shared_ptr<ScheduledJob>& job) {
-  if (!lines_.IsFirst(*job)) return;
+  if (!lines_.IsFirst(*job) || !job->HasItem()) return;
   job->listed = true;
   ready_.insert(job);
 }
@@ -161,8 +176,7 @@ Batch BatchScheduler::Pull() {
   for (auto at = ready_.begin();
        at != ready_.end() && batch.items.size() < kMaxItemsInBatch;) {
     const std::shared_ptr<ScheduledJob> job = *at;
-    const ItemRange& range = job->ranges[job->items_pulled];
-    if (!FitsBatch(batch, range)) {
+    if (!FitsBatch(batch, job->NextItem())) {
       if (++passed_over > kMaxPassedOver) break;
       ++at;
       continue;
@@ -171,7 +185,7 @@ Batch BatchScheduler::Pull() {
     job->listed = false;
     TakeItem(job, &batch);
     if (jobs.insert(job.get()).second) ++batch.requests;
-    if (job->items_pulled < job->ranges.size()) {
+    if (job->HasItem()) {
       const auto again = ready_.insert(job).first;
       job->listed = true;
       if (at == ready_.end() || std::next(again) == at) at = again;
@@ -197,8 +211,12 @@ void BatchScheduler::TakeItem(const std::shared_ptr<ScheduledJob>& job,
   }
   WorkItem item;
   item.job = job;
-  item.range = job->ranges[job->items_pulled];
+  item.range = job->NextItem();
   item.first = job->items_pulled == 0;
+  if (item.range.cut_by_rows()) {
+    item.brings_kv = job->kv_pulled.insert(item.range.batch_begin).second;
+  }
+  if (job->in_parts()) job->arrived.pop_front();
   batch->tokens += item.range.tokens;
   batch->bytes += item.range.bytes;
   batch->flops += item.range.flops;
@@ -251,9 +269,13 @@ void BatchScheduler::FinishItem(const Batch& batch, const WorkItem& item) {
   job.result.batch_tokens = std::max(job.result.batch_tokens, batch.tokens);
   if (!item.status.ok()) {
     EndJob(item.job, item.status);
-  } else if (job.items_done == job.ranges.size()) {
-    EndJob(item.job, absl::OkStatus());
+    return;
   }
+  if (job.in_parts()) {
+    items_done_.emplace_back(item.job, item.range);
+    timer_.notify_one();
+  }
+  if (job.items_done == job.ranges.size()) EndJob(item.job, absl::OkStatus());
 }
 
 void BatchScheduler::CountBatch(const Batch& batch, Clock::time_point now) {
@@ -325,7 +347,9 @@ void BatchScheduler::EndJob(const std::shared_ptr<ScheduledJob>& job,
   if (!status.ok()) job->held_output = std::move(job->output);
   if (job->items_running == 0) ReleaseJobMemory(job.get());
   job->result.status = status;
-  FillStageTimes(job->submitted, options_.now(), job->intervals, &job->result);
+  FillStageTimes(job->submitted,
+                 job->in_parts() ? job->input_complete.load() : job->submitted,
+                 options_.now(), job->intervals, &job->result);
   ended_.emplace_back(job, std::move(job->result));
   timer_.notify_one();
 }
@@ -378,6 +402,7 @@ void BatchScheduler::ReportUnhealthy(const absl::Status& why) {
 
 int BatchScheduler::RunDue() {
   std::deque<std::pair<std::shared_ptr<ScheduledJob>, JobResult>> ended;
+  std::deque<std::pair<std::shared_ptr<ScheduledJob>, ItemRange>> items;
   bool expired = false;
   {
     std::lock_guard lock(mu_);
@@ -385,23 +410,27 @@ int BatchScheduler::RunDue() {
     EndExpired(options_.now());
     expired = ended_.size() > before;
     ended.swap(ended_);
+    items.swap(items_done_);
   }
   // An ordered job may have become ready.
   if (expired && executor_ != nullptr) executor_->Wake();
+  for (const auto& [job, range] : items) {
+    if (job->item_done) job->item_done(range);
+  }
   for (auto& [job, result] : ended) {
     if (const auto done = std::move(job->done); done) done(std::move(result));
     std::lock_guard lock(mu_);
     present_.erase(job.get());
     if (present_.empty()) idle_.notify_all();
   }
-  return static_cast<int>(ended.size());
+  return static_cast<int>(ended.size() + items.size());
 }
 
 void BatchScheduler::RunTimer() {
   while (true) {
     if (RunDue() > 0) continue;
     std::unique_lock lock(mu_);
-    if (!ended_.empty()) continue;
+    if (!ended_.empty() || !items_done_.empty()) continue;
     if (stop_timer_) return;
     if (submitted_.empty()) {
       timer_.wait(lock);

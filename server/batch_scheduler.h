@@ -56,6 +56,7 @@ class BatchScheduler final : public WorkSource {
   absl::StatusOr<std::shared_ptr<AttentionJob>> Admit(
       std::unique_ptr<ValidatedRequest> request, Clock::time_point deadline);
   void Submit(std::shared_ptr<AttentionJob> job);
+  void InputArrived(const std::shared_ptr<AttentionJob>& job, size_t index);
   void Cancel(const std::shared_ptr<AttentionJob>& job);
   EngineSnapshot Snapshot() const;
 
@@ -96,6 +97,7 @@ class BatchScheduler final : public WorkSource {
   QueueLoad LoadBefore(Clock::time_point key) const;
   bool FitsBatch(const Batch& batch, const ItemRange& range) const;
   void TakeItem(const std::shared_ptr<ScheduledJob>& job, Batch* batch);
+  // Lists a job that is the first of its line, if an item can be pulled.
   void MakeReadyIfFirst(const std::shared_ptr<ScheduledJob>& job);
   void LeaveQueue(ScheduledJob* job);
   // True if that made the next of its line ready.
@@ -122,6 +124,8 @@ class BatchScheduler final : public WorkSource {
   ReadyJobs ready_;
   OrderingLines lines_;
   std::deque<std::pair<std::shared_ptr<ScheduledJob>, JobResult>> ended_;
+  // Items of jobs in parts that are done and were not yet told of.
+  std::deque<std::pair<std::shared_ptr<ScheduledJob>, ItemRange>> items_done_;
   ServiceRate rate_;
   Clock::time_point last_finish_;
   bool draining_ = false;

@@ -9,6 +9,16 @@ namespace attendant::server {
 // max_batch sequences.
 inline constexpr int64_t kMaxHeaderBytes = int64_t{32} << 20;
 
+// Of AttendStream: data of one chunk, streams of one upload, and messages of
+// one stream in memory (one arriving, two being copied).
+inline constexpr int64_t kMaxChunkBytes = int64_t{4} << 20;
+inline constexpr int64_t kMaxStreams = 64;
+inline constexpr int kStreamMessages = 3;
+// A message of AttendStream beside its data.
+inline constexpr int64_t kMaxChunkOverhead = 1024;
+inline constexpr int64_t kStreamBufferBytes =
+    kStreamMessages * (kMaxChunkBytes + kMaxChunkOverhead);
+
 struct Bounds {
   int64_t max_request_bytes = int64_t{1} << 30;   // one message, inline tensors
   int64_t max_response_bytes = int64_t{1} << 30;  // output and lse
@@ -40,6 +50,10 @@ struct Bounds {
   int64_t max_region_bytes = 0;  // of all owners together
   int64_t max_region_bytes_per_owner = 0;
   int64_t region_idle_seconds = 0;
+
+  int64_t max_chunk_bytes = kMaxChunkBytes;  // fixed, as the next two
+  int64_t max_streams = kMaxStreams;
+  int64_t stream_memory_bytes = kStreamBufferBytes;  // and a window
 };
 
 }  // namespace attendant::server

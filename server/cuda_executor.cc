@@ -348,7 +348,8 @@ absl::Status CudaExecutor::UploadItem(const WorkItem& item, Batch* batch) {
   const ScheduledJob& job = *item.job;
   const ValidatedRequest& request = *job.request;
   std::byte* input = options_.device_memory + job.device_range.offset();
-  for (const CopyRect& rect : InputCopies(request, item.range, item.first)) {
+  for (const CopyRect& rect :
+       InputCopies(request, item.range, item.first, item.brings_kv)) {
     const std::byte* host =
         rect.host != nullptr ? rect.host : job.input_memory + rect.offset;
     RETURN_IF_ERROR(port_->Upload(input + rect.offset, host, rect.pitch,

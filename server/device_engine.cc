@@ -100,6 +100,10 @@ class DeviceEngine final : public AttentionEngine {
     if (job->request->narrow_output_to.has_value()) NarrowWhenDone(job.get());
     scheduler_.Submit(std::move(job));
   }
+  void InputArrived(const std::shared_ptr<AttentionJob>& job,
+                    size_t index) override {
+    scheduler_.InputArrived(job, index);
+  }
   void Cancel(const std::shared_ptr<AttentionJob>& job) override {
     scheduler_.Cancel(job);
   }

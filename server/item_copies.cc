@@ -95,12 +95,6 @@ Box BoxOf(int64_t offset, const View& view, Interval batch, Interval rows,
            {heads.size(), view.head_stride * element}}};
 }
 
-// THD: the sequences' rows lie one after the other in one run.
-bool IsPacked(const AttentionProblem& problem) {
-  return problem.batch > 1 && problem.sequences.size() > 1 &&
-         problem.q.batch_stride == 0 && problem.out.batch_stride == 0;
-}
-
 // Rows that belong to [batch.begin, batch.end) of a packed tensor, gaps before
 // a sequence and after the last one included.
 Interval PackedRowsQ(const AttentionProblem& problem, Interval batch) {
@@ -127,15 +121,23 @@ Interval RowsKv(const AttentionProblem& problem, Interval batch) {
 }
 
 bool IsWhole(const AttentionProblem& problem, const ItemRange& range) {
-  return range.batch_end - range.batch_begin == problem.batch &&
+  return !range.cut_by_rows() &&
+         range.batch_end - range.batch_begin == problem.batch &&
          range.kv_head_end - range.kv_head_begin == problem.num_kv_heads;
+}
+
+// Stored rows of q, O and LSE that belong to an item.
+Interval RowsQ(const AttentionProblem& problem, const ItemRange& range) {
+  if (range.cut_by_rows()) return {range.row_begin, range.row_end};
+  if (!problem.HasPackedRows()) return {0, problem.rows_q};
+  return PackedRowsQ(problem, {range.batch_begin, range.batch_end});
 }
 
 // What the items of one request share of a tensor can't be cut.
 bool IsShared(const kernels::InputTensor& view, const AttentionProblem& problem,
               int64_t heads, const Box& whole) {
   const bool repeated_entries =
-      problem.batch > 1 && view.batch_stride == 0 && !IsPacked(problem);
+      problem.batch > 1 && view.batch_stride == 0 && !problem.HasPackedRows();
   const bool repeated_heads = heads > 1 && view.head_stride == 0;
   return repeated_entries || repeated_heads || Overlaps(whole);
 }
@@ -157,12 +159,14 @@ void PointIntoRegion(const TensorPlace& place, int64_t offset, int64_t bytes,
 class InputCutter {
  public:
   InputCutter(const ValidatedRequest& request, const ItemRange& range,
-              bool first)
+              bool first, bool brings_kv)
       : request_(request),
         problem_(request.problem),
         batch_{range.batch_begin, range.batch_end},
         kv_heads_{range.kv_head_begin, range.kv_head_end},
-        first_(first) {}
+        rows_q_(RowsQ(request.problem, range)),
+        first_(first),
+        brings_kv_(brings_kv) {}
 
   std::vector<CopyRect> Cut() {
     CutTensors();
@@ -177,18 +181,20 @@ class InputCutter {
   void CutTensors() {
     const int64_t group = problem_.group_size();
     const Interval all{0, problem_.batch};
-    const Interval rows{0, problem_.rows_q};
-    Append(problem_.q, request_.q_offset,
-           IsPacked(problem_) ? PackedRowsQ(problem_, batch_) : rows, rows,
+    Append(problem_.q, request_.q_offset, rows_q_, {0, problem_.rows_q},
            {kv_heads_.begin * group, kv_heads_.end * group},
            problem_.num_q_heads, problem_.head_dim);
+    if (brings_kv_) AppendKv(all);
+    if (first_) AppendMask();
+  }
+
+  void AppendKv(Interval all) {
     const Interval rows_kv = RowsKv(problem_, batch_);
     const Interval all_rows_kv = RowsKv(problem_, all);
     Append(problem_.k, request_.k_offset, rows_kv, all_rows_kv, kv_heads_,
            problem_.num_kv_heads, problem_.head_dim);
     Append(problem_.v, request_.v_offset, rows_kv, all_rows_kv, kv_heads_,
            problem_.num_kv_heads, problem_.head_dim_v);
-    if (first_) AppendMask();
   }
 
   void Append(const kernels::InputTensor& view, int64_t offset, Interval rows,
@@ -219,7 +225,9 @@ class InputCutter {
   const AttentionProblem& problem_;
   const Interval batch_;
   const Interval kv_heads_;
+  const Interval rows_q_;
   const bool first_;
+  const bool brings_kv_;
   std::vector<CopyRect> rects_;
 };
 
@@ -236,7 +244,8 @@ int64_t TotalBytes(const std::vector<CopyRect>& rects) {
 }
 
 std::vector<CopyRect> InputCopies(const ValidatedRequest& request,
-                                  const ItemRange& range, bool first) {
+                                  const ItemRange& range, bool first,
+                                  bool brings_kv) {
   if (IsWhole(request.problem, range)) {
     std::vector<CopyRect> rects;
     AppendRun(0, request.host_input_bytes(), &rects);
@@ -247,7 +256,7 @@ std::vector<CopyRect> InputCopies(const ValidatedRequest& request,
     }
     return rects;
   }
-  return InputCutter(request, range, first).Cut();
+  return InputCutter(request, range, first, brings_kv).Cut();
 }
 
 std::vector<CopyRect> OutputCopies(const ValidatedRequest& request,
@@ -257,8 +266,7 @@ std::vector<CopyRect> OutputCopies(const ValidatedRequest& request,
   const Interval batch{range.batch_begin, range.batch_end};
   const Interval heads{range.kv_head_begin * problem.group_size(),
                        range.kv_head_end * problem.group_size()};
-  const Interval rows = IsPacked(problem) ? PackedRowsQ(problem, batch)
-                                          : Interval{0, problem.rows_q};
+  const Interval rows = RowsQ(problem, range);
   std::vector<CopyRect> rects;
   if (whole) {
     AppendRun(request.output_offset, request.output_bytes, &rects);

@@ -27,9 +27,11 @@ int64_t TotalBytes(const std::vector<CopyRect>& rects);
 // Parts of the input block; none of a tensor that the kernel finds in a region.
 // A whole request is one run, and one for each tensor in a region. Of a cut
 // one: the item's part of q, k and v; what several items read (a mask, a tensor
-// that is repeated over batch or heads) comes with the `first` item alone.
+// that is repeated over batch or heads) comes with the `first` item alone, and
+// K and V that items cut by rows share with the one that `brings_kv`.
 std::vector<CopyRect> InputCopies(const ValidatedRequest& request,
-                                  const ItemRange& range, bool first);
+                                  const ItemRange& range, bool first,
+                                  bool brings_kv = true);
 
 // Parts of the output block: the item's O and LSE, all stored rows. Items of a
 // request cover O and LSE together and nothing else.

@@ -58,6 +58,7 @@ void PlaceProblem(const JobPools& pools, ScheduledJob* job) {
 void ReleaseJobMemory(ScheduledJob* job) {
   job->held_input = HostBlock();
   job->held_output.reset();
+  job->input_keeper.reset();
   job->device_range = RangeHold();
 }
 

@@ -14,7 +14,8 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Families = std::vector<MetricFamily>;
 
-constexpr const char* kMethodNames[] = {"Attend", "GetServerInfo", "ModelInfer",
+constexpr const char* kMethodNames[] = {"Attend",        "AttendStream",
+                                        "GetServerInfo", "ModelInfer",
                                         "RegionService", "other"};
 constexpr const char* kCodeNames[] = {"OK",
                                       "CANCELLED",

@@ -16,14 +16,16 @@
 
 namespace attendant::server {
 
+// kAttendStream counts every stream.
 enum class Method : int {
   kAttend,
+  kAttendStream,
   kGetServerInfo,
   kModelInfer,
   kRegions,
   kOther
 };
-inline constexpr int kNumMethods = 5;
+inline constexpr int kNumMethods = 6;
 inline constexpr int kNumGrpcCodes = 17;
 // Of a grpc::StatusCode, "INVALID_ARGUMENT"; UNKNOWN for other numbers.
 const char* GrpcCodeName(int code);

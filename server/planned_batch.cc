@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "kernels/row_cut.h"
+
 namespace attendant::server {
 namespace {
 
@@ -18,9 +20,12 @@ bool IsEmpty(const AttentionProblem& problem) {
 
 AttentionProblem Cut(const WorkItem& item) {
   const ItemRange& range = item.range;
-  return kernels::CutProblem(item.job->problem, range.batch_begin,
-                             range.batch_end, range.kv_head_begin,
-                             range.kv_head_end);
+  AttentionProblem part =
+      kernels::CutProblem(item.job->problem, range.batch_begin, range.batch_end,
+                          range.kv_head_begin, range.kv_head_end);
+  return range.cut_by_rows()
+             ? kernels::CutRows(part, range.row_begin, range.row_end)
+             : part;
 }
 
 // Moves the items with a bad status out of the batch and back to `source`.

@@ -71,6 +71,8 @@ struct ValidatedRequest {
   double flops = 0;
   int priority = 0;
   std::string ordering_key;
+  // Set by the caller before admission: see AttentionJob::ranges.
+  bool arrives_in_parts = false;
 
   // Of O as the caller gets it.
   int64_t wire_output_bytes() const {

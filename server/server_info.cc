@@ -69,6 +69,9 @@ void Describe(const Bounds& bounds, v1::Bounds* out) {
   out->set_max_region_bytes(bounds.max_region_bytes);
   out->set_max_region_bytes_per_owner(bounds.max_region_bytes_per_owner);
   out->set_region_idle_seconds(bounds.region_idle_seconds);
+  out->set_max_chunk_bytes(bounds.max_chunk_bytes);
+  out->set_max_streams(bounds.max_streams);
+  out->set_stream_memory_bytes(bounds.stream_memory_bytes);
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 #include "server/server_options.h"
 
+#include <algorithm>
 #include <fstream>
 #include <utility>
 
 #include "kernels/base/status_macros.h"
 #include "server/option_table.h"
+#include "server/receive_watch.h"
 
 namespace attendant::server {
 namespace {
@@ -117,8 +119,12 @@ absl::Status CheckTogether(const ServerOptions& options) {
 int64_t ServerOptions::HostMemoryBound() const {
   const int64_t window =
       http2_window_bytes > 0 ? http2_window_bytes : int64_t{8} << 20;
+  // A message of either door, or those of a stream that are being copied.
+  const int64_t messages =
+      std::max({bounds.max_request_bytes, kMaxHeaderBytes + kMaxChunkOverhead,
+                kStreamBufferBytes});
   return engine.host_pool_bytes + RegionMemoryBound() +
-         max_uploads * (bounds.max_request_bytes + window);
+         max_uploads * (messages + window + ReceiveWatch::kSlackBytes);
 }
 
 int64_t ServerOptions::RegionMemoryBound() const {

@@ -9,8 +9,8 @@
 #include "server/attention_engine.h"
 #include "server/bounds.h"
 #include "server/log.h"
-#include "server/transport_security.h"
 #include "server/regions/region_options.h"
+#include "server/transport_security.h"
 
 namespace attendant::server {
 
@@ -38,7 +38,7 @@ struct ServerOptions {
   // before anyone sees its size, so this times the largest message bounds what
   // it can hold; one more call is refused before its body is read.
   int64_t max_uploads = 128;
-  int64_t http2_window_bytes = 0;  // 0 = gRPC tunes it
+  int64_t http2_window_bytes = int64_t{8} << 20;  // 0 = gRPC tunes it
   int64_t max_streams_per_connection = 0;
   int64_t max_connection_age_seconds = 0;
   int64_t max_connection_age_grace_seconds = 300;
@@ -47,8 +47,8 @@ struct ServerOptions {
   int64_t min_ping_interval_seconds = 10;
   int64_t max_metadata_bytes = 8192;
 
-  // Host memory the server can hold: pools, and uploads times (largest message
-  // and window).
+  // Host memory the server can hold: pools, and uploads times (largest message,
+  // window, and what the watch over them lets pass).
   int64_t HostMemoryBound() const;
   int64_t RegionMemoryBound() const;  // of it, server's own buffers
   std::vector<std::string> ListenAddresses() const;

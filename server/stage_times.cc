@@ -39,6 +39,20 @@ const char* StageName(Stage stage) {
   return kNames[static_cast<int>(stage)];
 }
 
+void FillStageTimes(Clock::time_point submitted,
+                    Clock::time_point input_complete, Clock::time_point done,
+                    std::span<const StageInterval> intervals,
+                    JobResult* result) {
+  const auto exposed_from = std::clamp(input_complete, submitted, done);
+  JobResult early;  // all of it busy, nothing exposed
+  FillStageTimes(submitted, exposed_from, intervals, &early);
+  FillStageTimes(exposed_from, done, intervals, result);
+  for (const Stage stage : kExposedOrder) {
+    const int s = static_cast<int>(stage);
+    result->busy_ns[s] += early.busy_ns[s];
+  }
+}
+
 void FillStageTimes(Clock::time_point submitted, Clock::time_point done,
                     std::span<const StageInterval> intervals,
                     JobResult* result) {

@@ -17,7 +17,13 @@ struct StageInterval {
 // that was in the engine from `submitted` to `done`. Exposed: every moment is
 // given to one stage, the furthest that matters to the caller (kernel, then
 // download, then upload, else queue), so that they add up to the time exactly.
-// Busy: how long at least one item was in the stage.
+// Busy: how long at least one item was in the stage. Of a job whose last byte
+// came at `input_complete` only what follows is exposed (the rest is
+// receiving).
+void FillStageTimes(Clock::time_point submitted,
+                    Clock::time_point input_complete, Clock::time_point done,
+                    std::span<const StageInterval> intervals,
+                    JobResult* result);
 void FillStageTimes(Clock::time_point submitted, Clock::time_point done,
                     std::span<const StageInterval> intervals,
                     JobResult* result);

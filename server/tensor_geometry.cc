@@ -215,6 +215,7 @@ absl::Status CheckRegionLength(const std::string& field,
 absl::Status CheckWireBytes(const std::string& name, const v1::TensorSpec& spec,
                             const ParsedRequest::Extent& extent,
                             int64_t wire_bytes) {
+  if (extent.bytes == kInChunks) return absl::OkStatus();
   const int64_t sent = std::max<int64_t>(extent.bytes, 0);
   if (spec.has_region()) {
     if (sent == 0) return absl::OkStatus();

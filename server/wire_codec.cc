@@ -73,11 +73,12 @@ grpc::ByteBuffer* Mutable(const grpc::ByteBuffer& message) {
 // merged into the header by protobuf, one at a time, so that an error names it.
 class RequestParser {
  public:
-  RequestParser(CodedInputStream* input, int64_t length)
-      : input_(input), length_(length) {}
+  // From where `input` stands to `end`.
+  RequestParser(CodedInputStream* input, int64_t end)
+      : input_(input), end_(end) {}
 
   absl::StatusOr<ParsedRequest> Parse() {
-    while (input_->CurrentPosition() < length_) {
+    while (input_->CurrentPosition() < end_) {
       RETURN_IF_ERROR(ReadField());
     }
     RETURN_IF_ERROR(CheckNoUnknownFields(parsed_.header));
@@ -142,7 +143,7 @@ class RequestParser {
       return Malformed(start, absl::StrCat("the length of ", field.name()));
     }
     const int64_t offset = input_->CurrentPosition();
-    const uint64_t left = static_cast<uint64_t>(length_ - offset);
+    const uint64_t left = static_cast<uint64_t>(end_ - offset);
     if (size > left) {
       return InvalidField(
           field.name(), absl::StrCat(size, " bytes long"),
@@ -197,7 +198,7 @@ class RequestParser {
   }
 
   CodedInputStream* input_;
-  const int64_t length_;
+  const int64_t end_;
   int64_t header_bytes_ = 0;
   std::string scratch_;  // one field, tag included
   ParsedRequest parsed_;
@@ -276,26 +277,6 @@ class PieceConverter {
   int64_t carried_ = 0;
 };
 
-// A slice of the block that keeps it alive until gRPC drops the slice.
-grpc::Slice OwningSlice(const std::shared_ptr<HostBlock>& block, int64_t offset,
-                        int64_t bytes) {
-  return grpc::Slice(
-      block->data() + offset, static_cast<size_t>(bytes),
-      [](void* owner) {
-        delete static_cast<std::shared_ptr<HostBlock>*>(owner);
-      },
-      new std::shared_ptr<HostBlock>(block));
-}
-
-void AppendBytesTag(int field_number, int64_t bytes, std::string* out) {
-  uint8_t raw[16];
-  uint8_t* end = CodedOutputStream::WriteTagToArray(
-      static_cast<uint32_t>(field_number) << 3 | kLengthDelimited, raw);
-  end = CodedOutputStream::WriteVarint64ToArray(static_cast<uint64_t>(bytes),
-                                                end);
-  out->append(reinterpret_cast<char*>(raw), end - raw);
-}
-
 }  // namespace
 
 absl::StatusOr<ParsedRequest> ParseAttendRequest(
@@ -305,10 +286,18 @@ absl::StatusOr<ParsedRequest> ParseAttendRequest(
     return InvalidField("", absl::StrCat("the message of ", length, " bytes"),
                         absl::StrCat("at most ", INT_MAX, " bytes"));
   }
-  if (length == 0) return ParsedRequest();
+  return ParseAttendRequestAt(message, 0, static_cast<int64_t>(length));
+}
+
+absl::StatusOr<ParsedRequest> ParseAttendRequestAt(
+    const grpc::ByteBuffer& message, int64_t offset, int64_t bytes) {
+  if (bytes == 0) return ParsedRequest();
   grpc::ProtoBufferReader reader(Mutable(message));
   CodedInputStream input(&reader);
-  return RequestParser(&input, static_cast<int64_t>(length)).Parse();
+  if (!input.Skip(static_cast<int>(offset))) {
+    return Malformed(offset, "readable");
+  }
+  return RequestParser(&input, offset + bytes).Parse();
 }
 
 absl::Status CheckNoUnknownFields(const google::protobuf::Message& message) {
@@ -356,6 +345,25 @@ grpc::ByteBuffer AppendTensors(std::string text,
   }
   if (slices.empty() || !text.empty()) slices.emplace_back(text);
   return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+grpc::Slice OwningSlice(const std::shared_ptr<HostBlock>& block, int64_t offset,
+                        int64_t bytes) {
+  return grpc::Slice(
+      block->data() + offset, static_cast<size_t>(bytes),
+      [](void* owner) {
+        delete static_cast<std::shared_ptr<HostBlock>*>(owner);
+      },
+      new std::shared_ptr<HostBlock>(block));
+}
+
+void AppendBytesTag(int field_number, int64_t bytes, std::string* out) {
+  uint8_t raw[16];
+  uint8_t* end = CodedOutputStream::WriteTagToArray(
+      static_cast<uint32_t>(field_number) << 3 | kLengthDelimited, raw);
+  end = CodedOutputStream::WriteVarint64ToArray(static_cast<uint64_t>(bytes),
+                                                end);
+  out->append(reinterpret_cast<char*>(raw), end - raw);
 }
 
 grpc::ByteBuffer EncodeAttendResponse(const v1::AttendResponse& header,

@@ -1,8 +1,8 @@
-// ByteBuffer <-> AttendRequest / AttendResponse: the only file that knows
-// tensor bytes on the wire. A message is read twice: first everything but the
-// tensor bytes (nothing large is copied, so a malformed request costs nothing),
-// then, once validated and admitted, the tensor bytes straight into pool
-// memory.
+// ByteBuffer <-> AttendRequest / AttendResponse: with stream_message.h the only
+// file that knows tensor bytes on the wire. A message is read twice: first
+// everything but the tensor bytes (nothing large is copied, so a malformed
+// request costs nothing), then, once validated and admitted, the tensor bytes
+// straight into pool memory.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -26,6 +26,10 @@ namespace attendant::server {
 enum class TensorField : int { kQ, kK, kV, kQkv, kMask };
 inline constexpr int kNumTensorFields = 5;
 
+// ParsedRequest::Extent::bytes of a tensor whose bytes come in messages of
+// their own: as many as its spec spans.
+inline constexpr int64_t kInChunks = -2;
+
 // A request whose tensor bytes are still in gRPC's slices.
 struct ParsedRequest {
   v1::AttendRequest header;  // the `*_data` fields are empty
@@ -44,6 +48,11 @@ struct ParsedRequest {
 absl::StatusOr<ParsedRequest> ParseAttendRequest(
     const grpc::ByteBuffer& message);
 
+// The same of an AttendRequest that lies in bytes [offset, offset + bytes) of
+// another message; extents count from that message's start.
+absl::StatusOr<ParsedRequest> ParseAttendRequestAt(
+    const grpc::ByteBuffer& message, int64_t offset, int64_t bytes);
+
 // OK, or what ParseAttendRequest says of the first field of `message`, at any
 // depth, that this server does not know. For messages parsed by protobuf.
 absl::Status CheckNoUnknownFields(const google::protobuf::Message& message);
@@ -58,6 +67,14 @@ absl::Status CheckNoUnknownFields(const google::protobuf::Message& message);
 absl::Status CopyTensorBytes(const grpc::ByteBuffer& message, int64_t offset,
                              int64_t bytes, kernels::DataType from,
                              kernels::DataType to, std::byte* destination);
+
+// Tag and length of a length-delimited field.
+void AppendBytesTag(int field_number, int64_t bytes, std::string* out);
+
+// Bytes [offset, offset + bytes) of `block` (bytes > 0) as a slice that keeps
+// the block alive until gRPC drops it.
+grpc::Slice OwningSlice(const std::shared_ptr<HostBlock>& block, int64_t offset,
+                        int64_t bytes);
 
 // A bytes field behind a message's text: [offset, offset + bytes) of a block.
 struct TensorPart {

@@ -1,5 +1,6 @@
 #include "client/cpp/attendant_client.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <random>
@@ -7,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/cpp/attend_stream.h"
 #include "client/cpp/borrowed_memory.h"
 #include "client/cpp/connection_set.h"
 #include "client/cpp/reply_decoder.h"
@@ -22,6 +24,17 @@ using std::chrono::steady_clock;
 constexpr char kAttend[] = "/attendant.v1.AttentionService/Attend";
 constexpr char kGetServerInfo[] =
     "/attendant.v1.AttentionService/GetServerInfo";
+
+// Tensor bytes from which a road is worth it: a stream costs one round trip
+// more than a message, several connections also a thread and a join each.
+constexpr int64_t kStreamBytes = int64_t{4} << 20;
+constexpr int64_t kStripeBytes = int64_t{16} << 20;
+
+Road RoadFor(Road asked, int64_t bytes) {
+  if (asked != Road::kAuto) return asked;
+  if (bytes < kStreamBytes) return Road::kUnary;
+  return bytes < kStripeBytes ? Road::kStream : Road::kStriped;
+}
 
 double Chance() {
   thread_local std::mt19937_64 engine{std::random_device{}()};
@@ -43,6 +56,9 @@ absl::Status CheckOptions(const std::string& target,
   if (options.connections < 1) {
     return InvalidField("connections", absl::StrCat(options.connections),
                         ">= 1");
+  }
+  if (options.stripes < 2 || options.stripes > 64) {
+    return InvalidField("stripes", absl::StrCat(options.stripes), "2..64");
   }
   if (options.stall_timeout < std::chrono::milliseconds(1) ||
       options.stall_timeout > std::chrono::hours(24)) {
@@ -86,14 +102,18 @@ absl::StatusOr<SteadyTime> DeadlineAfter(nanoseconds timeout) {
 class Client::Impl {
  public:
   Impl(const std::string& target, const ClientOptions& options)
-      : connections_(target, options), retry_(options.retry) {}
+      : connections_(target, options),
+        retry_(options.retry),
+        road_(options.road),
+        stripes_(options.stripes) {}
 
-  // Repeats as RetryOptions say. `attempts` counts the calls made.
-  CallOutcome Call(const std::string& method, const grpc::ByteBuffer& request,
-                   SteadyTime deadline, const std::stop_token& stop,
-                   int* attempts) {
+  // Repeats as RetryOptions say what `attempt()` does once: it returns an
+  // outcome with status and pushback. `attempts` counts.
+  template <typename Attempt>
+  auto Repeat(SteadyTime deadline, const std::stop_token& stop, int* attempts,
+              const Attempt& attempt) {
     for (*attempts = 0;;) {
-      CallOutcome outcome = connections_.Call(method, request, deadline, stop);
+      auto outcome = attempt();
       ++*attempts;
       if (outcome.status.ok()) return outcome;
       const std::optional<nanoseconds> delay =
@@ -103,9 +123,76 @@ class Client::Impl {
     }
   }
 
+  CallOutcome Call(const std::string& method, const grpc::ByteBuffer& request,
+                   SteadyTime deadline, const std::stop_token& stop,
+                   int* attempts) {
+    return Repeat(deadline, stop, attempts, [&] {
+      return connections_.Call(method, request, deadline, stop);
+    });
+  }
+
+  absl::StatusOr<AttendResult> Attend(const AttendArgs& args,
+                                      SteadyTime deadline,
+                                      const std::stop_token& stop) {
+    absl::StatusOr<EncodedHeader> header = EncodeHeader(args);
+    if (!header.ok()) return header.status();
+    // What lies in shared memory is named in one message.
+    Road road = args.shared.empty() ? RoadFor(road_, header->tensor_bytes)
+                                    : Road::kUnary;
+    if (road_ == Road::kAuto && no_stream_door_) road = Road::kUnary;
+    if (road != Road::kUnary) {
+      absl::StatusOr<AttendResult> result =
+          AttendByStream(road, args, *header, deadline, stop);
+      // A server from before there were streams says so without a detail.
+      const bool no_door = absl::IsUnimplemented(result.status()) &&
+                           !GetErrorDetail(result.status()).has_value();
+      if (road_ != Road::kAuto || !no_door) return result;
+      no_stream_door_ = true;
+    }
+    return AttendByMessage(args, *std::move(header), deadline, stop);
+  }
+
  private:
+  absl::StatusOr<AttendResult> AttendByStream(Road road, const AttendArgs& args,
+                                              const EncodedHeader& header,
+                                              SteadyTime deadline,
+                                              const std::stop_token& stop) {
+    const int streams = road == Road::kStriped ? stripes_ : 1;
+    int attempts = 0;
+    StreamOutcome outcome = Repeat(deadline, stop, &attempts, [&] {
+      return AttendOverStreams(connections_, streams, args, header, deadline,
+                               stop);
+    });
+    if (!outcome.status.ok()) return outcome.status;
+    outcome.result.attempts = attempts;
+    return std::move(outcome.result);
+  }
+
+  absl::StatusOr<AttendResult> AttendByMessage(const AttendArgs& args,
+                                               EncodedHeader header,
+                                               SteadyTime deadline,
+                                               const std::stop_token& stop) {
+    BorrowedMemory borrowed;
+    absl::StatusOr<EncodedRequest> request =
+        EncodeAttendRequest(std::move(header), borrowed);
+    if (!request.ok()) return request.status();
+    int attempts = 0;
+    CallOutcome outcome =
+        Call(kAttend, request->message, deadline, stop, &attempts);
+    request->message.Clear();
+    borrowed.WaitUntilReturned();
+    if (!outcome.status.ok()) return outcome.status;
+    absl::StatusOr<AttendResult> result =
+        DecodeAttendResponse(args, outcome.reply);
+    if (result.ok()) result->attempts = attempts;
+    return result;
+  }
+
   ConnectionSet connections_;
   const RetryOptions retry_;
+  const Road road_;
+  const int stripes_;
+  std::atomic<bool> no_stream_door_{false};  // the server has none
 };
 
 Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -126,19 +213,8 @@ absl::StatusOr<AttendResult> Client::Attend(const AttendArgs& args,
   const SteadyTime begin = steady_clock::now();
   const absl::StatusOr<SteadyTime> deadline = DeadlineAfter(timeout);
   if (!deadline.ok()) return deadline.status();
-  BorrowedMemory borrowed;
-  absl::StatusOr<EncodedRequest> request = EncodeAttendRequest(args, borrowed);
-  if (!request.ok()) return request.status();
-  int attempts = 0;
-  CallOutcome outcome =
-      impl_->Call(kAttend, request->message, *deadline, stop, &attempts);
-  request->message.Clear();
-  borrowed.WaitUntilReturned();
-  if (!outcome.status.ok()) return outcome.status;
-  absl::StatusOr<AttendResult> result =
-      DecodeAttendResponse(args, outcome.reply);
-  if (!result.ok()) return result.status();
-  result->attempts = attempts;
+  absl::StatusOr<AttendResult> result = impl_->Attend(args, *deadline, stop);
+  if (!result.ok()) return result;
   result->client_ns = nanoseconds(steady_clock::now() - begin).count();
   return result;
 }

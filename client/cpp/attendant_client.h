@@ -35,6 +35,14 @@ struct RetryOptions {
   std::chrono::milliseconds max_backoff{5000};
 };
 
+// How the tensors of an Attend travel. The answer is the same, bit for bit.
+enum class Road : int {
+  kAuto,     // by size: small ones kUnary, then kStream, large ones kStriped
+  kUnary,    // one message each way (below 2 GiB)
+  kStream,   // chunks over one connection
+  kStriped,  // chunks over several connections at once
+};
+
 // Members have initialisers so that designated ones may leave some out.
 struct ClientOptions {
   // TLS: certificates and keys are PEM text, not file names.
@@ -56,6 +64,9 @@ struct ClientOptions {
 
   // TCP connections that calls are spread over: one carries about 2 GB/s.
   int connections = 1;
+  Road road = Road::kAuto;
+  // Connections that one kStriped call uses, opened by the first: 2 to 64.
+  int stripes = 8;
   // A connection whose peer takes no bytes for this long is cut off. gRPC ends
   // no call whose bytes are stuck in a socket, so a deadline can be missed by
   // as much. Not on unix sockets.

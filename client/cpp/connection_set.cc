@@ -96,29 +96,43 @@ CallOutcome ConnectionSet::Call(const std::string& method,
                                 SteadyTime deadline,
                                 const std::stop_token& stop) {
   CallOutcome outcome;
-  std::shared_ptr<grpc::Channel> channel;
-  {
-    std::lock_guard lock(mutex_);
-    channel = channels_[next_++ % channels_.size()];
-  }
   grpc::ClientContext context;
-  context.set_deadline(ToGprDeadline(deadline));
+  Prepare(&context, deadline);
+  const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
+  const grpc::Status status =
+      BlockingCall(Take(1)[0], &context, method, request, &outcome.reply);
+  outcome.status = DecodeStatus(status);
+  outcome.pushback = PushbackOf(context);
+  return outcome;
+}
+
+std::vector<std::shared_ptr<grpc::Channel>> ConnectionSet::Take(int count) {
+  std::lock_guard lock(mutex_);
+  if (count == 1) {
+    return {channels_[next_++ % static_cast<size_t>(options_.connections)]};
+  }
+  while (channels_.size() < static_cast<size_t>(count)) {
+    channels_.push_back(MakeChannel());
+  }
+  return {channels_.begin(), channels_.begin() + count};
+}
+
+void ConnectionSet::Prepare(grpc::ClientContext* context,
+                            SteadyTime deadline) const {
+  context->set_deadline(ToGprDeadline(deadline));
   if (!options_.token.empty()) {
-    context.AddMetadata("authorization", "Bearer " + options_.token);
+    context->AddMetadata("authorization", "Bearer " + options_.token);
   }
   if (!options_.region_owner.empty()) {
-    context.AddMetadata("attendant-owner", options_.region_owner);
+    context->AddMetadata("attendant-owner", options_.region_owner);
   }
-  const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
-  const grpc::Status status = BlockingCall(std::move(channel), &context, method,
-                                           request, &outcome.reply);
-  outcome.status = DecodeStatus(status);
+}
+
+std::optional<std::string> PushbackOf(const grpc::ClientContext& context) {
   const auto& trailers = context.GetServerTrailingMetadata();
   const auto pushback = trailers.find("grpc-retry-pushback-ms");
-  if (pushback != trailers.end()) {
-    outcome.pushback.emplace(pushback->second.data(), pushback->second.size());
-  }
-  return outcome;
+  if (pushback == trailers.end()) return std::nullopt;
+  return std::string(pushback->second.data(), pushback->second.size());
 }
 
 }  // namespace attendant::client

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
 #include <grpcpp/support/byte_buffer.h>
 
 #include <chrono>
@@ -26,6 +27,9 @@ struct CallOutcome {
   std::optional<std::string> pushback;
 };
 
+// The trailer grpc-retry-pushback-ms of a call that has ended.
+std::optional<std::string> PushbackOf(const grpc::ClientContext& context);
+
 // Thread-safe. Calls take the connections in turn.
 class ConnectionSet {
  public:
@@ -35,6 +39,12 @@ class ConnectionSet {
   // `method` is "/package.Service/Method". Blocks until the call has ended.
   CallOutcome Call(const std::string& method, const grpc::ByteBuffer& request,
                    SteadyTime deadline, const std::stop_token& stop);
+
+  // For calls made by others: one connection (the next in turn), or `count`
+  // different ones, made when first asked for.
+  std::vector<std::shared_ptr<grpc::Channel>> Take(int count);
+  // Sets deadline and token.
+  void Prepare(grpc::ClientContext* context, SteadyTime deadline) const;
 
  private:
   std::shared_ptr<grpc::Channel> MakeChannel() const;

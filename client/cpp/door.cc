@@ -14,18 +14,16 @@ namespace {
 using Opened = absl::StatusOr<std::unique_ptr<Door>>;
 using Open = Opened (*)(const std::string&, const ClientOptions&);
 
-class UnaryDoor : public Door {
+// Tensors in messages, by one of Client's roads.
+class MessageDoor : public Door {
  public:
-  explicit UnaryDoor(Client client) : client_(std::move(client)) {}
+  MessageDoor(std::string name, DoorCapabilities capabilities, Client client)
+      : name_(std::move(name)),
+        capabilities_(capabilities),
+        client_(std::move(client)) {}
 
-  const std::string& name() const override {
-    static const std::string name = "unary";
-    return name;
-  }
-  DoorCapabilities capabilities() const override {
-    // gRPC counts a message's bytes in 32 bits.
-    return {.max_request_bytes = (int64_t{1} << 31) - 1};
-  }
+  const std::string& name() const override { return name_; }
+  DoorCapabilities capabilities() const override { return capabilities_; }
   absl::StatusOr<AttendResult> Attend(const AttendArgs& args,
                                       std::chrono::nanoseconds timeout,
                                       std::stop_token stop) const override {
@@ -33,13 +31,34 @@ class UnaryDoor : public Door {
   }
 
  private:
+  const std::string name_;
+  const DoorCapabilities capabilities_;
   Client client_;
 };
 
-Opened OpenUnary(const std::string& target, const ClientOptions& options) {
-  absl::StatusOr<Client> client = Client::Create(target, options);
+Opened OpenRoad(std::string name, Road road, DoorCapabilities capabilities,
+                const std::string& target, ClientOptions options) {
+  options.road = road;
+  absl::StatusOr<Client> client = Client::Create(target, std::move(options));
   if (!client.ok()) return client.status();
-  return std::make_unique<UnaryDoor>(*std::move(client));
+  return std::make_unique<MessageDoor>(std::move(name), capabilities,
+                                       *std::move(client));
+}
+
+Opened OpenUnary(const std::string& target, const ClientOptions& options) {
+  // gRPC counts a message's bytes in 32 bits.
+  return OpenRoad("unary", Road::kUnary,
+                  {.max_request_bytes = (int64_t{1} << 31) - 1}, target,
+                  options);
+}
+
+Opened OpenStream(const std::string& target, const ClientOptions& options) {
+  return OpenRoad("stream", Road::kStream, {.overlaps = true}, target, options);
+}
+
+Opened OpenStriped(const std::string& target, const ClientOptions& options) {
+  return OpenRoad("striped", Road::kStriped, {.overlaps = true}, target,
+                  options);
 }
 
 constexpr DoorRow kRows[] = {
@@ -50,7 +69,8 @@ constexpr DoorRow kRows[] = {
     {"ipc", "tensors stay in GPU memory"},
 };
 // In the order of kRows; null = this build has it not.
-constexpr Open kOpen[] = {OpenUnary, nullptr, nullptr, OpenShmDoor, nullptr};
+constexpr Open kOpen[] = {OpenUnary, OpenStream, OpenStriped, OpenShmDoor,
+                          nullptr};
 static_assert(std::size(kRows) == std::size(kOpen));
 
 }  // namespace

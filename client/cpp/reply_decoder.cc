@@ -39,18 +39,9 @@ absl::StatusOr<Tensor> ReadTensor(const std::string& name,
                                   const MessageReader& message,
                                   const MessageReader::Extent& bytes,
                                   std::span<std::byte> destination) {
-  Tensor tensor;
-  tensor.dtype = static_cast<DataType>(spec.dtype());
-  tensor.shape.assign(spec.shape().begin(), spec.shape().end());
-  const absl::StatusOr<int64_t> elements = NumElements(tensor.shape);
-  if (!elements.ok()) return Broken(name + " has an impossible shape");
-  const std::vector<int64_t> strides(spec.strides().begin(),
-                                     spec.strides().end());
-  if (!strides.empty() &&
-      strides != ContiguousStrides(tensor.dtype, tensor.shape)) {
-    return Broken(name + " is not contiguous");
-  }
-  tensor.num_bytes = NumBytes(tensor.dtype, *elements);
+  absl::StatusOr<Tensor> empty = EmptyTensor(name, spec);
+  if (!empty.ok()) return empty;
+  Tensor tensor = *std::move(empty);
   if (spec.has_region()) {
     if (static_cast<int64_t>(destination.size()) != tensor.num_bytes ||
         bytes.num_bytes > 0) {
@@ -75,24 +66,6 @@ absl::StatusOr<Tensor> ReadTensor(const std::string& name,
   }
   message.Copy(bytes, tensor.data);
   return tensor;
-}
-
-AttendResult ResultOf(const Response& response) {
-  AttendResult result;
-  result.request_id = response.request_id();
-  const v1::ServedBy& served_by = response.served_by();
-  result.served_by = {static_cast<Backend>(served_by.backend()),
-                      served_by.device_index(), served_by.device_uuid(),
-                      served_by.kernel(),
-                      static_cast<DataType>(served_by.compute_dtype())};
-  result.exposed = Times(response.exposed());
-  result.busy = Times(response.busy());
-  result.batch_requests = response.batch().requests();
-  result.batch_tokens = response.batch().tokens();
-  result.workspace_bytes = response.memory().workspace_bytes();
-  result.input_bytes = response.memory().input_bytes();
-  result.output_bytes = response.memory().output_bytes();
-  return result;
 }
 
 Capability CapabilityOf(const v1::Capability& from) {
@@ -150,6 +123,41 @@ const char* Name(Backend backend) {
       return "cuda";
   }
   return "?";
+}
+
+AttendResult ResultOf(const v1::AttendResponse& response) {
+  AttendResult result;
+  result.request_id = response.request_id();
+  const v1::ServedBy& served_by = response.served_by();
+  result.served_by = {static_cast<Backend>(served_by.backend()),
+                      served_by.device_index(), served_by.device_uuid(),
+                      served_by.kernel(),
+                      static_cast<DataType>(served_by.compute_dtype())};
+  result.exposed = Times(response.exposed());
+  result.busy = Times(response.busy());
+  result.batch_requests = response.batch().requests();
+  result.batch_tokens = response.batch().tokens();
+  result.workspace_bytes = response.memory().workspace_bytes();
+  result.input_bytes = response.memory().input_bytes();
+  result.output_bytes = response.memory().output_bytes();
+  return result;
+}
+
+absl::StatusOr<Tensor> EmptyTensor(const std::string& name,
+                                   const v1::TensorSpec& spec) {
+  Tensor tensor;
+  tensor.dtype = static_cast<DataType>(spec.dtype());
+  tensor.shape.assign(spec.shape().begin(), spec.shape().end());
+  const absl::StatusOr<int64_t> elements = NumElements(tensor.shape);
+  if (!elements.ok()) return Broken(name + " has an impossible shape");
+  const std::vector<int64_t> strides(spec.strides().begin(),
+                                     spec.strides().end());
+  if (!strides.empty() &&
+      strides != ContiguousStrides(tensor.dtype, tensor.shape)) {
+    return Broken(name + " is not contiguous");
+  }
+  tensor.num_bytes = NumBytes(tensor.dtype, *elements);
+  return tensor;
 }
 
 absl::StatusOr<AttendResult> DecodeAttendResponse(

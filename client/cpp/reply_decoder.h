@@ -3,7 +3,10 @@
 
 #include <grpcpp/support/byte_buffer.h>
 
+#include <string>
+
 #include "absl/status/statusor.h"
+#include "attendant/v1/attention.pb.h"
 #include "client/cpp/attend_args.h"
 #include "client/cpp/server_info.h"
 
@@ -14,6 +17,13 @@ namespace attendant::client {
 // another size than the answer; INTERNAL for a reply that breaks the contract.
 absl::StatusOr<AttendResult> DecodeAttendResponse(
     const AttendArgs& args, const grpc::ByteBuffer& message);
+
+// What a reply says beside its tensors.
+AttendResult ResultOf(const v1::AttendResponse& response);
+// The contiguous tensor that a reply's spec describes, without memory. INTERNAL
+// for a spec that breaks the contract.
+absl::StatusOr<Tensor> EmptyTensor(const std::string& name,
+                                   const v1::TensorSpec& spec);
 
 absl::StatusOr<ServerInfo> DecodeServerInfo(const grpc::ByteBuffer& message);
 

@@ -1,5 +1,6 @@
 #include "client/cpp/request_encoder.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -81,29 +82,28 @@ void SetOutputRegions(const AttendArgs& args, v1::AttendRequest* request) {
   }
 }
 
-// Adds specs to `request` and bytes to `tensors`, and collects the numbers of
-// the bytes' fields in `fields`.
+// Of an AttendRequest's bytes field.
+int DataField(TensorName name) {
+  return v1::AttendRequest::kQDataFieldNumber + static_cast<int>(name);
+}
+
+// Adds specs to `request` and bytes to `tensors`.
 absl::Status AddTensors(const AttendArgs& args, v1::AttendRequest* request,
-                        std::vector<int>* fields,
-                        std::vector<TensorBytes>* tensors) {
+                        std::vector<NamedTensor>* tensors) {
   using Request = v1::AttendRequest;
   const struct {
     const char* name;
     const TensorView& tensor;
     Layout layout;
     v1::TensorSpec* (Request::*spec)();
-    int bytes_field;
+    TensorName field;
   } entries[] = {
-      {"q", args.q, args.layout, &Request::mutable_q,
-       Request::kQDataFieldNumber},
-      {"k", args.k, args.layout, &Request::mutable_k,
-       Request::kKDataFieldNumber},
-      {"v", args.v, args.layout, &Request::mutable_v,
-       Request::kVDataFieldNumber},
-      {"qkv", args.qkv, args.layout, &Request::mutable_qkv,
-       Request::kQkvDataFieldNumber},
+      {"q", args.q, args.layout, &Request::mutable_q, TensorName::kQ},
+      {"k", args.k, args.layout, &Request::mutable_k, TensorName::kK},
+      {"v", args.v, args.layout, &Request::mutable_v, TensorName::kV},
+      {"qkv", args.qkv, args.layout, &Request::mutable_qkv, TensorName::kQkv},
       {"mask", args.mask, Layout::kUnset, &Request::mutable_mask,
-       Request::kMaskDataFieldNumber},
+       TensorName::kMask},
   };
   for (const auto& entry : entries) {
     if (!entry.tensor.given()) continue;
@@ -119,53 +119,56 @@ absl::Status AddTensors(const AttendArgs& args, v1::AttendRequest* request,
     if (!bytes.ok()) return bytes.status();
     SetSpec(entry.tensor, entry.layout, bytes->strides,
             (request->*entry.spec)());
-    fields->push_back(entry.bytes_field);
-    tensors->push_back(*std::move(bytes));
+    tensors->push_back({entry.field, *std::move(bytes)});
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<EncodedRequest> EncodeAttendRequest(const AttendArgs& args,
-                                                   BorrowedMemory& borrowed) {
+absl::StatusOr<EncodedHeader> EncodeHeader(const AttendArgs& args) {
   v1::AttendRequest request;
   SetOptions(args, &request);
   SetLists(args, &request);
   SetOutputRegions(args, &request);
-  EncodedRequest encoded;
-  std::vector<int> fields;
-  absl::Status status = AddTensors(args, &request, &fields, &encoded.tensors);
+  EncodedHeader header;
+  absl::Status status = AddTensors(args, &request, &header.tensors);
   if (!status.ok()) return status;
+  header.message = request.SerializeAsString();
+  for (const NamedTensor& tensor : header.tensors) {
+    // Each is below 2^61.
+    header.tensor_bytes = std::min(header.tensor_bytes + tensor.bytes.num_bytes,
+                                   int64_t{1} << 62);
+  }
+  return header;
+}
 
-  std::string head = request.SerializeAsString();
-  std::vector<std::string> heads;
-  int64_t tensor_bytes = 0;
-  for (size_t t = 0; t < fields.size(); ++t) {
-    const int64_t bytes = encoded.tensors[t].num_bytes;
-    if (bytes > kMaxMessageBytes) tensor_bytes = kMaxMessageBytes;
-    tensor_bytes += bytes;
-    if (bytes > 0) {  // absent and empty are the same to protobuf
-      AppendVarint(static_cast<uint64_t>(fields[t]) << 3 | 2, &head);
-      AppendVarint(static_cast<uint64_t>(bytes), &head);
+absl::StatusOr<EncodedRequest> EncodeAttendRequest(EncodedHeader header,
+                                                   BorrowedMemory& borrowed) {
+  EncodedRequest encoded;
+  encoded.tensors = std::move(header.tensors);
+  std::string head = std::move(header.message);
+  encoded.num_bytes = header.tensor_bytes;
+  std::vector<grpc::Slice> slices;
+  for (const NamedTensor& tensor : encoded.tensors) {
+    if (tensor.bytes.num_bytes > 0) {  // absent and empty are the same
+      AppendVarint(static_cast<uint64_t>(DataField(tensor.field)) << 3 | 2,
+                   &head);
+      AppendVarint(static_cast<uint64_t>(tensor.bytes.num_bytes), &head);
     }
     encoded.num_bytes += static_cast<int64_t>(head.size());
-    heads.push_back(std::exchange(head, {}));
+    slices.emplace_back(std::exchange(head, {}));
+    for (const std::span<const std::byte>& piece : tensor.bytes.pieces) {
+      slices.push_back(borrowed.Lend(piece));
+    }
   }
-  encoded.num_bytes += static_cast<int64_t>(head.size()) + tensor_bytes;
+  encoded.num_bytes += static_cast<int64_t>(head.size());
+  slices.emplace_back(head);
   if (encoded.num_bytes > kMaxMessageBytes) {
     return InvalidField("request", absl::StrCat(encoded.num_bytes, " bytes"),
                         absl::StrCat("at most ", kMaxMessageBytes,
                                      " bytes, what one gRPC message holds"));
   }
-  std::vector<grpc::Slice> slices;
-  for (size_t t = 0; t < fields.size(); ++t) {
-    slices.emplace_back(heads[t]);
-    for (const std::span<const std::byte>& piece : encoded.tensors[t].pieces) {
-      slices.push_back(borrowed.Lend(piece));
-    }
-  }
-  slices.emplace_back(head);
   encoded.message = grpc::ByteBuffer(slices.data(), slices.size());
   return encoded;
 }

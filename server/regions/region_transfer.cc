@@ -17,7 +17,7 @@ namespace {
 
 using google::protobuf::io::CodedInputStream;
 
-constexpr int64_t kMaxChunkBytes = int64_t{64} << 20;
+constexpr int64_t kMaxPartBytes = int64_t{64} << 20;
 constexpr int64_t kMaxNameBytes = 64;
 constexpr int64_t kReadChunkBytes = int64_t{1} << 20;
 
@@ -172,10 +172,10 @@ class ReadCall final : public grpc::ServerWriteReactor<v1::ReadResponse> {
 
 absl::StatusOr<WriteChunk> ParseWriteChunk(const grpc::ByteBuffer& message) {
   const auto length = static_cast<int64_t>(message.Length());
-  if (length > kMaxChunkBytes + kMaxNameBytes + 64) {
+  if (length > kMaxPartBytes + kMaxNameBytes + 64) {
     return InvalidField("data",
                         absl::StrCat("in a message of ", length, " bytes"),
-                        absl::StrCat("at most ", kMaxChunkBytes, " bytes"));
+                        absl::StrCat("at most ", kMaxPartBytes, " bytes"));
   }
   WriteChunk chunk;
   if (length == 0) return chunk;

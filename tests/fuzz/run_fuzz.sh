@@ -7,10 +7,11 @@ build_dir=$1
 seconds=$2
 cmake -S "$source_dir" -B "$build_dir" -G Ninja -DCMAKE_CXX_COMPILER=clang++ \
   -DATTENDANT_FUZZ=ON -DATTENDANT_CUDA=OFF >/dev/null
-ninja -C "$build_dir" wire_codec_fuzz tensor_file_fuzz
+ninja -C "$build_dir" wire_codec_fuzz tensor_file_fuzz stream_fuzz
 fuzzers=$build_dir/tests/fuzz
-mkdir -p "$build_dir"/corpus/{wire,files}
+mkdir -p "$build_dir"/corpus/{wire,files,stream}
 "$fuzzers/wire_codec_fuzz" --seeds "$build_dir/corpus/wire"
+"$fuzzers/stream_fuzz" --seeds "$build_dir/corpus/stream"
 
 # fuzz NAME CORPUS
 fuzz() {
@@ -20,3 +21,4 @@ fuzz() {
 }
 fuzz wire_codec_fuzz wire
 fuzz tensor_file_fuzz files
+fuzz stream_fuzz stream

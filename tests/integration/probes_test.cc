@@ -67,9 +67,23 @@ class ProbesTest
     v1::AttendResponse reply;
     const grpc::Status status = SharedServer().Attend(request, &reply);
     ASSERT_TRUE(status.ok()) << status.error_message();
+    ExpectSameByStreams(request, reply);
     const ProbeAnswer answer = ReadAnswer(reply, sizes);
     ExpectNear(answer.out, out, OutTolerance());
     if (!lse.empty()) ExpectNear(answer.lse, lse, LseTolerance());
+  }
+
+  // One stream, then three whose chunks come in any order: bit for bit.
+  static void ExpectSameByStreams(const v1::AttendRequest& request,
+                                  const v1::AttendResponse& unary) {
+    for (const int streams : {1, 3}) {
+      v1::AttendResponse reply;
+      const grpc::Status status = SharedServer().AttendByStreams(
+          request, streams, {.chunk_bytes = 8, .seed = streams * 7u}, &reply);
+      ASSERT_TRUE(status.ok()) << status.error_message();
+      EXPECT_EQ(reply.output_data(), unary.output_data());
+      EXPECT_EQ(reply.lse_data(), unary.lse_data());
+    }
   }
 
   float OutTolerance() const {

@@ -6,10 +6,12 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "attendant/v1/attention.grpc.pb.h"
 #include "server/attention_server.h"
 #include "tests/integration/test_backend.h"
+#include "tests/testing/stream_call.h"
 
 namespace attendant::testing {
 
@@ -59,10 +61,22 @@ class RealServer {
     grpc::ClientContext context;
     return stub_->Attend(&context, request, reply);
   }
+  // The same by the stream door, over `streams` connections.
+  grpc::Status AttendByStreams(const v1::AttendRequest& request, int streams,
+                               const StreamOptions& options,
+                               v1::AttendResponse* reply) {
+    while (static_cast<int>(more_stubs_.size()) + 1 < streams) {
+      more_stubs_.push_back(ConnectTo(address()));
+    }
+    std::vector<v1::AttentionService::StubInterface*> stubs = {stub_.get()};
+    for (int s = 1; s < streams; ++s) stubs.push_back(more_stubs_[s - 1].get());
+    return testing::AttendByStreams(stubs, request, options, reply);
+  }
 
  private:
   std::unique_ptr<server::AttentionServer> server_;
   std::unique_ptr<v1::AttentionService::Stub> stub_;
+  std::vector<std::unique_ptr<v1::AttentionService::Stub>> more_stubs_;
 };
 
 }  // namespace attendant::testing

@@ -581,5 +581,68 @@ TEST_F(BatchSchedulerTest, MixedShapesShareLaunches) {
   EXPECT_LE(batches, 40 / 4);
 }
 
+TEST_F(BatchSchedulerTest, ItemsOfAJobInPartsRunAsTheirInputArrives) {
+  Start();
+  auto request = MakeRequest(
+      {.batch = 3, .seqlen_q = 1024, .seqlen_kv = 1024, .head_dim = 64});
+  request->arrives_in_parts = true;
+  const auto job =
+      *scheduler_->Admit(std::move(request), clock_.Now() + seconds(60));
+  ASSERT_EQ(job->ranges.size(), 3u);
+  bool ended = false;
+  std::vector<int64_t> done;
+  job->done = [&](JobResult result) {
+    EXPECT_TRUE(result.status.ok());
+    EXPECT_EQ(done.size(), 3u);
+    ended = true;
+  };
+  job->item_done = [&](const ItemRange& range) {
+    done.push_back(range.batch_begin);
+  };
+  job->input_keeper = std::make_shared<HostBlock>(std::move(job->input));
+  scheduler_->Submit(job);
+  EXPECT_THAT(executor_->Pull().items, IsEmpty());
+  scheduler_->InputArrived(job, 2);
+  Batch batch = executor_->Pull();
+  ASSERT_EQ(batch.items.size(), 1u);
+  EXPECT_EQ(batch.items[0].range.batch_begin, 2);
+  EXPECT_TRUE(batch.items[0].first);
+  executor_->Finish(std::move(batch));
+  scheduler_->RunDue();
+  EXPECT_THAT(done, ElementsAre(2));
+  EXPECT_FALSE(ended);
+  scheduler_->InputArrived(job, 0);
+  job->input_complete = clock_.Now();
+  scheduler_->InputArrived(job, 1);
+  batch = executor_->Pull();
+  EXPECT_EQ(batch.items.size(), 2u);
+  executor_->Finish(std::move(batch));
+  scheduler_->RunDue();
+  EXPECT_TRUE(ended);
+  EXPECT_EQ(job->input_keeper, nullptr);
+}
+
+TEST_F(BatchSchedulerTest,
+       AJobInPartsThatEndsEarlyKeepsItsInputUntilItsCaller) {
+  Start();
+  auto request = MakeRequest(kMebibyte);
+  request->arrives_in_parts = true;
+  auto job = *scheduler_->Admit(std::move(request), clock_.Now() + seconds(1));
+  absl::StatusCode code = absl::StatusCode::kOk;
+  job->done = [&](JobResult result) { code = result.status.code(); };
+  auto input = std::make_shared<HostBlock>(std::move(job->input));
+  job->input_keeper = input;
+  scheduler_->Submit(job);
+  clock_.Advance(seconds(2));
+  scheduler_->RunDue();
+  EXPECT_EQ(code, absl::StatusCode::kDeadlineExceeded);
+  scheduler_->InputArrived(job, 0);  // late: nothing happens
+  EXPECT_THAT(executor_->Pull().items, IsEmpty());
+  job.reset();
+  EXPECT_GE(pool_->used_bytes(), input->bytes());
+  input.reset();
+  EXPECT_EQ(pool_->used_bytes(), 0);
+}
+
 }  // namespace
 }  // namespace attendant::server

@@ -118,6 +118,9 @@ class FakeAttentionEngine final : public server::AttentionEngine {
     woken_.notify_all();
   }
 
+  // Its jobs have one item, which starts at Submit.
+  void InputArrived(const JobPtr&, size_t) override {}
+
   void Cancel(const JobPtr& job) override {
     std::lock_guard lock(mu_);
     for (auto it = jobs_.begin(); it != jobs_.end(); ++it) {

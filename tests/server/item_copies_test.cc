@@ -132,5 +132,37 @@ TEST(ItemCopiesTest, TheMaskComesWithTheFirstItem) {
                request->input_bytes, 1);
 }
 
+TEST(ItemCopiesTest, ItemsCutByRowsShareKAndV) {
+  const auto request = MakeRequest({.num_q_heads = 2,
+                                    .num_kv_heads = 2,
+                                    .seqlen_q = 1600,
+                                    .seqlen_kv = 7,
+                                    .head_dim = 4});
+  const auto parts = CutIntoParts(request->problem, 4096, 1e18);
+  ASSERT_EQ(parts.size(), 2u);
+  std::vector<int> input(request->input_bytes, 0);
+  std::vector<int> output(request->output_block_bytes(), 0);
+  const auto count = [](const std::vector<CopyRect>& rects,
+                        std::vector<int>* times) {
+    for (const CopyRect& rect : rects) {
+      for (int64_t i = 0; i < rect.height * rect.width; ++i) {
+        ++times->at(rect.offset + i / rect.width * rect.pitch + i % rect.width);
+      }
+    }
+  };
+  bool first = true;
+  for (const ItemRange& part : parts) {
+    count(InputCopies(*request, part, first, /*brings_kv=*/first), &input);
+    count(OutputCopies(*request, part), &output);
+    first = false;
+  }
+  const int64_t kv_bytes = request->input_bytes - request->v_offset;
+  ExpectCopied(input, 0, request->output_bytes, 1);
+  ExpectCopied(input, request->k_offset, request->k_offset + kv_bytes, 1);
+  ExpectCopied(input, request->v_offset, request->input_bytes, 1);
+  ExpectCopied(output, 0, request->output_bytes, 1);
+  ExpectCopied(output, request->lse_offset, request->output_block_bytes(), 1);
+}
+
 }  // namespace
 }  // namespace attendant::server

@@ -165,9 +165,10 @@ TEST(ServerOptions, MemoryBoundIsPoolPlusUploads) {
   ServerOptions options;
   options.engine.host_pool_bytes = 1000;
   options.max_uploads = 3;
-  options.bounds.max_request_bytes = 100;
+  options.bounds.max_request_bytes = int64_t{64} << 20;
   options.http2_window_bytes = 10;
-  EXPECT_EQ(options.HostMemoryBound(), 1330);
+  EXPECT_EQ(options.HostMemoryBound(),
+            1000 + 3 * ((int64_t{80} << 20) + 10));  // with the watch's slack
 }
 
 }  // namespace

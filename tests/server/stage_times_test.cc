@@ -75,5 +75,19 @@ TEST(StageTimesTest, AJobThatNeverRanWasInTheQueue) {
   EXPECT_EQ(Total(result), 42);
 }
 
+TEST(StageTimesTest, WorkBeforeTheLastByteIsBusyAndNotExposed) {
+  JobResult result;
+  const std::vector<StageInterval> intervals = {
+      Interval(Stage::kUpload, 10, 30), Interval(Stage::kKernel, 30, 60),
+      Interval(Stage::kUpload, 80, 90), Interval(Stage::kKernel, 90, 100)};
+  FillStageTimes(At(0), At(85), At(110), intervals, &result);
+  EXPECT_EQ(Busy(result, Stage::kUpload), 30);
+  EXPECT_EQ(Busy(result, Stage::kKernel), 40);
+  EXPECT_EQ(Exposed(result, Stage::kUpload), 5);
+  EXPECT_EQ(Exposed(result, Stage::kKernel), 10);
+  EXPECT_EQ(Exposed(result, Stage::kQueue), 10);
+  EXPECT_EQ(Total(result), 25);
+}
+
 }  // namespace
 }  // namespace attendant::server

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/row_cut.h"
 #include "tests/server/request_builder.h"
 
 namespace attendant::server {
@@ -106,6 +107,50 @@ TEST(CutIntoItemsTest, AMillionUniformEntriesAreCutEvenly) {
   const auto many = CutIntoItems(request->problem, 1 << 20, kAnyWork);
   EXPECT_EQ(many.size(), 2048u);
   EXPECT_EQ(many.back().batch_end, 1 << 20);
+}
+
+// Rows of a BSHD entry, each in one range, whole but for the last at steps.
+TEST(CutIntoPartsTest, LongRowsOfOuterRowsAreCutByRows) {
+  const RequestOptions options{.batch = 2,
+                               .num_q_heads = 4,
+                               .num_kv_heads = 2,
+                               .seqlen_q = 4000,
+                               .seqlen_kv = 100,
+                               .head_dim = 64};
+  const auto parts =
+      CutIntoParts(MakeRequest(options)->problem, int64_t{2} << 20, kAnyWork);
+  int64_t row = 0, entry = 0;
+  for (const ItemRange& part : parts) {
+    ASSERT_TRUE(part.cut_by_rows());
+    EXPECT_EQ(part.batch_begin, entry);
+    EXPECT_EQ(part.batch_end, entry + 1);
+    EXPECT_EQ(part.kv_head_end - part.kv_head_begin, 2);
+    EXPECT_EQ(part.row_begin, row);
+    EXPECT_EQ(part.row_begin % kernels::kRowCutStep, 0);
+    EXPECT_GE(part.row_end - part.row_begin, kernels::kRowCutStep);
+    row = part.row_end;
+    if (row == 4000) row = 0, ++entry;
+  }
+  EXPECT_EQ(entry, 2);
+  EXPECT_GE(parts.size(), 6u);
+}
+
+TEST(CutIntoPartsTest, OtherRequestsAreCutAsEver) {
+  RequestOptions options{.num_q_heads = 4,
+                         .num_kv_heads = 4,
+                         .seqlen_q = 4000,
+                         .seqlen_kv = 4000,
+                         .head_dim = 64,
+                         .heads_first = true};
+  for (const bool left_padded : {false, true}) {
+    const auto request = MakeRequest(options);
+    if (left_padded) request->problem.sequences[0].q_begin = 1;
+    const auto parts =
+        CutIntoParts(request->problem, int64_t{1} << 20, kAnyWork);
+    ExpectCovers(parts, 1, 4);
+    for (const ItemRange& part : parts) EXPECT_FALSE(part.cut_by_rows());
+    options.heads_first = false;
+  }
 }
 
 }  // namespace

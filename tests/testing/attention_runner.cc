@@ -7,6 +7,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/reference/oracle.h"
+#include "kernels/row_cut.h"
 #ifdef ATTENDANT_WITH_CUDA
 #include <cuda_runtime_api.h>
 #endif
@@ -105,18 +106,29 @@ std::string CudaMissing(int min_capability, int max_capability) {
 std::vector<AttentionProblem> PartsOf(const HostProblem& owner,
                                       const RunOptions& options) {
   const AttentionProblem& whole = owner.problem();
-  if (options.cut_batch == 0 && options.cut_kv_heads == 0) return {whole};
+  if (options.cut_batch + options.cut_kv_heads + options.cut_rows == 0) {
+    return {whole};
+  }
   const auto step = [](int64_t cut, int64_t all) {
     return std::max<int64_t>(1, cut == 0 ? all : cut);
   };
   const int64_t batch_step = step(options.cut_batch, whole.batch);
   const int64_t head_step = step(options.cut_kv_heads, whole.num_kv_heads);
+  const int64_t row_step = step(options.cut_rows, whole.rows_q);
   std::vector<AttentionProblem> parts;
   for (int64_t b = 0; b < whole.batch; b += batch_step) {
     for (int64_t h = 0; h < whole.num_kv_heads; h += head_step) {
-      parts.push_back(
+      AttentionProblem part =
           kernels::CutProblem(whole, b, std::min(b + batch_step, whole.batch),
-                              h, std::min(h + head_step, whole.num_kv_heads)));
+                              h, std::min(h + head_step, whole.num_kv_heads));
+      if (options.cut_rows == 0) {
+        parts.push_back(std::move(part));
+        continue;
+      }
+      for (int64_t r = 0; r < whole.rows_q; r += row_step) {
+        parts.push_back(
+            kernels::CutRows(part, r, std::min(r + row_step, whole.rows_q)));
+      }
     }
   }
   return parts;

@@ -23,6 +23,8 @@ struct RunOptions {
   // CutProblem); 0 = leave whole.
   int64_t cut_batch = 0;
   int64_t cut_kv_heads = 0;
+  // And of so many query rows (see CutRows); a multiple of kRowCutStep.
+  int64_t cut_rows = 0;
   // CPU: worker threads.
   int num_threads = 2;
   // CUDA, problems of batch 1 without gaps, uncut: elements between rows (BSHD)

@@ -41,7 +41,7 @@ TEST(Golden, TheEncoderWritesTheRequest) {
   args.alignment = CausalAlignment::kBottomRight;
   args.return_lse = true;
   BorrowedMemory borrowed;
-  const auto encoded = EncodeAttendRequest(args, borrowed);
+  const auto encoded = EncodeAttendRequest(*EncodeHeader(args), borrowed);
   ASSERT_TRUE(encoded.ok()) << encoded.status();
   std::vector<grpc::Slice> slices;
   ASSERT_TRUE(encoded->message.Dump(&slices).ok());

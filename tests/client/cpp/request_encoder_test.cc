@@ -57,7 +57,7 @@ TEST(RequestEncoder, WritesEveryOption) {
   args.priority = -3;
   args.ordering_key = "key";
   BorrowedMemory borrowed;
-  const auto encoded = EncodeAttendRequest(args, borrowed);
+  const auto encoded = EncodeAttendRequest(*EncodeHeader(args), borrowed);
   ASSERT_TRUE(encoded.ok()) << encoded.status();
   const v1::AttendRequest request = Parsed(*encoded);
 
@@ -83,7 +83,7 @@ TEST(RequestEncoder, WritesEveryOption) {
 
 TEST(RequestEncoder, LeavesUnsetWhatIsNotGiven) {
   BorrowedMemory borrowed;
-  const auto encoded = EncodeAttendRequest({}, borrowed);
+  const auto encoded = EncodeAttendRequest(*EncodeHeader({}), borrowed);
   ASSERT_TRUE(encoded.ok());
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(
       Parsed(*encoded), v1::AttendRequest()));
@@ -96,7 +96,7 @@ TEST(RequestEncoder, LendsTensorsAndGetsThemBack) {
   args.q = {data.data(), DataType::kFloat32, {1, 10, 10, 10}, {}};
   args.k = args.v = args.q;
   BorrowedMemory borrowed;
-  auto encoded = EncodeAttendRequest(args, borrowed);
+  auto encoded = EncodeAttendRequest(*EncodeHeader(args), borrowed);
   ASSERT_TRUE(encoded.ok());
   EXPECT_EQ(Parsed(*encoded).v_data().size(), 4000);
   {
@@ -120,7 +120,7 @@ TEST(RequestEncoder, RefusesWhatNoMessageHolds) {
   // Never read: the size alone is too large.
   args.q = {&value, DataType::kFloat32, {1, int64_t{1} << 32, 1, 1}, {}};
   BorrowedMemory borrowed;
-  const auto encoded = EncodeAttendRequest(args, borrowed);
+  const auto encoded = EncodeAttendRequest(*EncodeHeader(args), borrowed);
   ASSERT_FALSE(encoded.ok());
   EXPECT_EQ(GetErrorDetail(encoded.status())->field, "request");
 }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <thread>
 
+#include "kernels/row_cut.h"
 #include "tests/kernels/conformance/conformance.h"
 
 namespace attendant::testing {
@@ -115,6 +116,36 @@ TEST_P(InvarianceTest, NeighboursDoNotChangeABit) {
       ASSERT_TRUE(SameAnswer(subjects[n], alone[n]))
           << "in ordering " << round << " of " << group.size();
     }
+  }
+}
+
+// What a request that arrives in parts is cut into.
+TEST_P(InvarianceTest, CutsAtRowStepsDoNotChangeABit) {
+  for (int64_t n = 0; n < 8; ++n) {
+    ProblemOptions options;
+    options.seed = 900 + n;
+    options.dtype = dtype(n);
+    options.num_kv_heads = 1 + n % 2;
+    options.num_q_heads = options.num_kv_heads * (n == 5 ? 3 : 1);
+    options.head_dim = n % 4 == 1 ? 64 : (n == 6 ? 192 : (n == 7 ? 72 : 128));
+    options.seqlen_q = 2 * kernels::kRowCutStep + (n % 3) * 131;
+    options.seqlen_kv = n == 2 ? 3000 : options.seqlen_q;
+    options.causal = n != 3;
+    options.bottom_right = n == 2;
+    if (n == 4) options.window_left = 300;
+    if (n == 3) options.softcap = 20;
+    if (n == 6) options.alibi = options.sinks = true;
+    if (n == 1) options.lens_q = {options.seqlen_q - 100};
+    std::vector<HostProblem> all;
+    all.emplace_back(options);
+    if (Served(all).empty()) continue;
+    HostProblem& subject = all[0];
+    ASSERT_TRUE(Run(subject));
+    const std::vector<uint8_t> whole = subject.AnswerBytes();
+    RunOptions cut;
+    cut.cut_rows = kernels::kRowCutStep;
+    ASSERT_TRUE(Run(subject, cut));
+    ASSERT_TRUE(SameAnswer(subject, whole)) << "case " << n;
   }
 }
 

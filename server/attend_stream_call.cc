@@ -1,0 +1,429 @@
+#include "server/attend_stream_call.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/attend_reply.h"
+#include "server/call_timer.h"
+#include "server/errors.h"
+#include "server/log.h"
+#include "server/problem_validator.h"
+#include "server/regions/request_regions.h"
+#include "server/stream_message.h"
+#include "server/upload.h"
+
+namespace attendant::server {
+namespace {
+
+// Below this a hand-over to a copy thread costs more than the copy.
+constexpr int64_t kInlineCopyBytes = int64_t{256} << 10;
+
+class AttendStreamCall final
+    : public grpc::ServerGenericBidiReactor,
+      public UploadStream,
+      public std::enable_shared_from_this<AttendStreamCall> {
+ public:
+  AttendStreamCall(CallEnvironment* environment,
+                   grpc::GenericCallbackServerContext* context,
+                   std::shared_ptr<const Identity> identity)
+      : env_(environment),
+        context_(context),
+        identity_(std::move(identity)),
+        timer_(context, environment->bounds.default_deadline_ms) {}
+
+  ~AttendStreamCall() override { ReleaseUpload(); }
+
+  void Begin() {
+    self_ = shared_from_this();
+    env_->metrics->Started(Method::kAttendStream);
+    ++env_->open_calls;
+    holds_upload_ = true;
+    if (const int64_t uploads = ++env_->uploads; uploads > env_->max_uploads) {
+      constexpr int64_t kRetryMs = 50;
+      std::lock_guard lock(mu_);
+      return FinishWith(
+          Overloaded("uploads", std::to_string(uploads),
+                     "at most " + std::to_string(env_->max_uploads), kRetryMs),
+          Stage::kReceive);
+    }
+    timer_.Start([weak = weak_from_this()] {
+      if (const auto call = weak.lock(); call != nullptr) call->Expire();
+    });
+    watched_.emplace(&env_->watch, context_->peer(),
+                     kMaxHeaderBytes + kMaxChunkOverhead,
+                     [weak = weak_from_this()] {
+                       if (const auto call = weak.lock()) call->CutOff();
+                     });
+    std::lock_guard lock(mu_);
+    reading_ = 0;
+    StartRead(&messages_[0]);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      if (!context_->IsCancelled()) OnHalfClose();
+      return;
+    }
+    const int slot = reading_;
+    const auto bytes = static_cast<int64_t>(messages_[slot].Length());
+    message_bytes_ += bytes;
+    watched_->Delivered(bytes, kMaxChunkBytes + kMaxChunkOverhead);
+    if (absl::Status status = Receive(slot); !status.ok()) Fail(status);
+  }
+
+  void OnWriteDone(bool) override {
+    {
+      std::lock_guard lock(mu_);
+      writing_ = false;
+      reply_.Clear();
+    }
+    Wake();
+  }
+
+  // A joined stream's end before its work is done is the upload's.
+  void OnCancel() override {
+    const absl::Status why = timer_.WhyCancelled();
+    Fail(is_first() || !absl::IsCancelled(why)
+             ? why
+             : absl::UnavailableError("a joined stream was lost"));
+  }
+
+  void OnDone() override {
+    timer_.Done();
+    watched_.reset();
+    --env_->open_calls;
+    if (is_first()) env_->upload_table.Remove(upload_->id());
+    const std::shared_ptr<AttendStreamCall> last = std::move(self_);
+  }
+
+  // Sends what there is to send, or ends.
+  void Wake() override {
+    std::lock_guard lock(mu_);
+    if (finished_ || writing_) return;
+    if (accepted_.Valid()) {
+      reply_.Swap(&accepted_);
+      return Write();
+    }
+    if (upload_ == nullptr) {
+      if (!failure_.ok()) FinishWith(failure_, Stage::kReceive);
+      return;
+    }
+    const UploadOutput next = upload_->Next(is_first_);
+    switch (next.kind) {
+      case UploadOutput::Kind::kNothing:
+        return;
+      case UploadOutput::Kind::kChunk:
+        reply_ = EncodeChunk(next.tensor, next.byte_offset, upload_->output(),
+                             next.block_offset, next.bytes);
+        return Write();
+      case UploadOutput::Kind::kAnswer:
+        return FinishWithAnswer();
+      case UploadOutput::Kind::kEnd:
+        return FinishWith(absl::OkStatus(), Stage::kSend);
+      case UploadOutput::Kind::kFailed:
+        return FinishWith(upload_->status(), upload_->failed_stage());
+    }
+  }
+
+ private:
+  bool is_first() const {
+    std::lock_guard lock(mu_);
+    return is_first_;
+  }
+
+  void Fail(const absl::Status& status) {
+    std::shared_ptr<Upload> upload;
+    {
+      std::lock_guard lock(mu_);
+      if (failure_.ok()) failure_ = status;
+      upload = upload_;
+    }
+    if (upload != nullptr) upload->Fail(status, Stage::kQueue);
+    Wake();
+  }
+
+  // More is arriving than any message may have.
+  void CutOff() {
+    Fail(InvalidField("message", "longer than its bound",
+                      absl::StrCat("at most ", kMaxChunkBytes,
+                                   " bytes of data (max_chunk_bytes)")));
+  }
+
+  // The deadline passed: ends the call, or the sending of its reply.
+  void Expire() {
+    bool stuck = false;
+    {
+      std::lock_guard lock(mu_);
+      stuck = finished_ || writing_;
+    }
+    Fail(CallTimer::DeadlinePassed());
+    if (stuck) timer_.CancelCall();
+  }
+
+  void OnHalfClose() {
+    std::shared_ptr<Upload> upload;
+    {
+      std::lock_guard lock(mu_);
+      upload = upload_;
+    }
+    ReleaseUpload();
+    if (upload != nullptr) return upload->NoMoreChunks();
+    Fail(InvalidField("stream", "without a message",
+                      "begun by a header or a join"));
+  }
+
+  // mu_ not held, in all below up to FinishWith; only the reader calls them.
+
+  absl::Status Receive(int slot) {
+    ASSIGN_OR_RETURN(StreamPart part, ParseStreamRequest(messages_[slot]));
+    if (const auto* chunk = std::get_if<StreamChunk>(&part)) {
+      return ReceiveChunk(slot, *chunk);
+    }
+    if (upload_ != nullptr) {
+      return InvalidField("message", "a second header or join",
+                          "the stream's first");
+    }
+    messages_[slot].Clear();
+    if (auto* header = std::get_if<StreamHeader>(&part)) {
+      RETURN_IF_ERROR(OpenUpload(std::move(header->request)));
+    } else {
+      RETURN_IF_ERROR(JoinUpload(std::get<StreamJoin>(part).upload_id));
+    }
+    upload_->bytes_in += message_bytes_;
+    ReadInto(slot);
+    Wake();
+    return absl::OkStatus();
+  }
+
+  absl::Status OpenUpload(ParsedRequest parsed) {
+    {
+      std::lock_guard lock(mu_);  // a failure may be logged
+      request_id_ = parsed.header.request_id();
+    }
+    if (env_->draining) return absl::UnavailableError("the server is draining");
+    if (NamesRegions(parsed.header)) {
+      return UnimplementedField("header", "naming a region",
+                                "of inline tensors: regions go by Attend");
+    }
+    // No message has to hold the tensors.
+    Bounds bounds = env_->bounds;
+    bounds.max_request_bytes = bounds.max_response_bytes = int64_t{1} << 60;
+    ASSIGN_OR_RETURN(
+        std::unique_ptr<ValidatedRequest> request,
+        ValidateRequest(parsed, bounds, env_->engine->device().properties));
+    request->arrives_in_parts = true;
+    if (identity_ != nullptr) {
+      request->priority = std::min(request->priority, identity_->max_priority);
+    }
+    ASSIGN_OR_RETURN(std::string id, UploadTable::NewId());
+    ASSIGN_OR_RETURN(
+        auto job, env_->engine->Admit(std::move(request), timer_.deadline()));
+    auto upload = Upload::Start(env_->engine, std::move(job), std::move(id),
+                                Owner(), shared_from_this());
+    env_->upload_table.Add(upload);
+    Enter(std::move(upload), /*first=*/true);
+    return absl::OkStatus();
+  }
+
+  // Whose upload it is, if callers are told apart.
+  std::string Owner() const {
+    return identity_ != nullptr ? identity_->name : std::string();
+  }
+
+  absl::Status JoinUpload(const std::string& id) {
+    ASSIGN_OR_RETURN(auto upload, env_->upload_table.Find(id, Owner()));
+    RETURN_IF_ERROR(upload->Join(shared_from_this()));
+    Enter(std::move(upload), /*first=*/false);
+    return absl::OkStatus();
+  }
+
+  void Enter(std::shared_ptr<Upload> upload, bool first) {
+    v1::UploadAccepted accepted;
+    accepted.set_upload_id(upload->id());
+    accepted.set_max_chunk_bytes(kMaxChunkBytes);
+    accepted.set_window_bytes(env_->window_bytes);
+    accepted.set_max_streams(kMaxStreams);
+    const ValidatedRequest& request = upload->request();
+    *accepted.mutable_output() = request.output_spec;
+    if (request.lse_spec.dtype() != v1::DATA_TYPE_UNSPECIFIED) {
+      *accepted.mutable_lse() = request.lse_spec;
+    }
+    absl::Status failure;
+    {
+      std::lock_guard lock(mu_);
+      accepted_ = EncodeAccepted(accepted);
+      is_first_ = first;
+      upload_ = upload;
+      failure = failure_;
+    }
+    // The call may have been cancelled before there was an upload to tell.
+    if (!failure.ok()) upload->Fail(failure, Stage::kQueue);
+  }
+
+  absl::Status ReceiveChunk(int slot, const StreamChunk& chunk) {
+    if (upload_ == nullptr) {
+      return InvalidField("message", "a chunk",
+                          "first a header or a join: no upload is open");
+    }
+    upload_->bytes_in += static_cast<int64_t>(messages_[slot].Length());
+    ASSIGN_OR_RETURN(const Upload::Place place, upload_->Reserve(chunk));
+    if (chunk.bytes <= kInlineCopyBytes) {
+      upload_->Fill(messages_[slot], chunk, place);
+      messages_[slot].Clear();
+      ReadInto(slot);
+      return absl::OkStatus();
+    }
+    ReadIntoFree(slot);
+    env_->engine->CopyAsync(
+        1,
+        [call = shared_from_this(), slot, chunk, place](int) {
+          call->upload_->Fill(call->messages_[slot], chunk, place);
+          call->messages_[slot].Clear();
+        },
+        [call = shared_from_this(), slot] { call->ReleaseSlot(slot); });
+    return absl::OkStatus();
+  }
+
+  void ReadInto(int slot) {
+    std::lock_guard lock(mu_);
+    if (finished_) return;
+    reading_ = slot;
+    StartRead(&messages_[slot]);
+  }
+
+  // `busy` is being copied.
+  void ReadIntoFree(int busy) {
+    std::lock_guard lock(mu_);
+    busy_[busy] = true;
+    reading_ = -1;
+    if (finished_) return;
+    for (int slot = 0; slot < kStreamMessages; ++slot) {
+      if (busy_[slot]) continue;
+      reading_ = slot;
+      StartRead(&messages_[slot]);
+      return;
+    }
+  }
+
+  void ReleaseSlot(int slot) {
+    std::lock_guard lock(mu_);
+    busy_[slot] = false;
+    if (reading_ >= 0 || finished_) return;
+    reading_ = slot;
+    StartRead(&messages_[slot]);
+  }
+
+  // mu_ held, in all below.
+
+  void Write() {
+    writing_ = true;
+    if (upload_ != nullptr) {
+      upload_->bytes_out += static_cast<int64_t>(reply_.Length());
+    }
+    StartWrite(&reply_);
+  }
+
+  void FinishWithAnswer() {
+    finished_ = true;
+    AttendOutcome outcome =
+        OutcomeOfAnswer(upload_->result(), timer_.started(),
+                        upload_->complete_time(), Clock::now());
+    outcome.method = Method::kAttendStream;
+    outcome.identity = Owner();
+    outcome.bytes_in = upload_->bytes_in;
+    const v1::AttendResponse answer = DescribeAnswer(
+        upload_->request(), upload_->result(), outcome, env_->engine->device());
+    reply_ = EncodeFinal(answer);
+    outcome.bytes_out =
+        upload_->bytes_out + static_cast<int64_t>(reply_.Length());
+    env_->metrics->Finished(grpc::StatusCode::OK, outcome);
+    ReleaseUpload();
+    StartWriteAndFinish(&reply_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+
+  void FinishWith(const absl::Status& status, Stage stage) {
+    finished_ = true;
+    const grpc::Status answer = ToGrpcStatus(status);
+    if (const int64_t retry_ms = RetryPushbackMs(status); retry_ms >= 0) {
+      context_->AddTrailingMetadata("grpc-retry-pushback-ms",
+                                    std::to_string(retry_ms));
+    }
+    if (status.ok()) {
+      env_->metrics->Finished(Method::kAttendStream, answer.error_code());
+    } else {
+      AttendOutcome outcome;
+      outcome.method = Method::kAttendStream;
+      outcome.identity = Owner();
+      outcome.stage = stage;
+      outcome.bytes_in = message_bytes_;
+      env_->metrics->Finished(answer.error_code(), outcome);
+      LogFailure(answer, stage);
+    }
+    ReleaseUpload();
+    Finish(answer);
+  }
+
+  void LogFailure(const grpc::Status& answer, Stage stage) const {
+    const LogLevel level = answer.error_code() == grpc::StatusCode::INTERNAL
+                               ? LogLevel::kError
+                               : LogLevel::kDebug;
+    if (!LogEnabled(level)) return;
+    Log(level, "stream failed",
+        {{"request_id", request_id_},
+         {"code", static_cast<int>(answer.error_code())},
+         {"error", answer.error_message()},
+         {"stage", StageName(stage)}});
+  }
+
+  void ReleaseUpload() {
+    if (holds_upload_.exchange(false)) --env_->uploads;
+  }
+
+  // Constant after construction.
+  CallEnvironment* const env_;
+  grpc::GenericCallbackServerContext* const context_;  // valid until OnDone
+  const std::shared_ptr<const Identity> identity_;     // may be null
+  CallTimer timer_;
+
+  std::shared_ptr<AttendStreamCall> self_;  // until OnDone
+  std::atomic<bool> holds_upload_{false};
+  std::atomic<int64_t> message_bytes_{0};
+  std::optional<ReceiveWatch::Call> watched_;  // set by Begin
+  // A message is the reader's until it is busy, then the copying thread's.
+  std::array<grpc::ByteBuffer, kStreamMessages> messages_;
+
+  mutable std::mutex mu_;  // guards all that follows
+  // Written once, by the reader, which may read it without the lock; so may
+  // the copies it started.
+  std::shared_ptr<Upload> upload_;
+  bool is_first_ = false;
+  std::string request_id_;
+  int reading_ = -1;  // the slot of the outstanding read; -1 = none
+  std::array<bool, kStreamMessages> busy_{};
+  grpc::ByteBuffer accepted_;  // to be sent before anything else
+  grpc::ByteBuffer reply_;     // being sent
+  bool writing_ = false;
+  bool finished_ = false;
+  absl::Status failure_;
+};
+
+}  // namespace
+
+grpc::ServerGenericBidiReactor* StartAttendStreamCall(
+    CallEnvironment* environment, grpc::GenericCallbackServerContext* context,
+    std::shared_ptr<const Identity> identity) {
+  auto call = std::make_shared<AttendStreamCall>(environment, context,
+                                                 std::move(identity));
+  call->Begin();
+  return call.get();
+}
+
+}  // namespace attendant::server
