@@ -5,7 +5,8 @@
 # committed project is cloned. Needs root, mmdebstrap and about 6 GB.
 #
 # --ccache: a compiler cache, for developing (then it is no fresh machine, and
-# the result says so, as it does of jobs and the machine's load). --results: where SUITE.log and fresh_machine.json go.
+# the result says so, as it does of jobs and the machine's load). --results: where
+# fresh_SUITE.log and fresh_machine.json go.
 # Packages come from where this machine has its own (clean_root.sh), those of
 # Python too: PIP_* and *_proxy are handed in.
 set -euo pipefail
