@@ -53,6 +53,12 @@ grpc::StatusCode Attack(const std::string& address, const std::string& method,
     call->Write(message, nullptr);
     queue.Next(&tag, &ok);
   }
+  // The status comes behind every message.
+  grpc::ByteBuffer reply;
+  do {
+    call->Read(&reply, nullptr);
+    queue.Next(&tag, &ok);
+  } while (ok);
   grpc::Status status;
   call->Finish(&status, nullptr);
   queue.Next(&tag, &ok);
