@@ -29,14 +29,19 @@ work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 results=${results:-$work}
 commit=$(git rev-parse HEAD)
-mapfile -t commands < <(sed -n '/^## Two commands/,/^The first/s/^\([a-z/_.]*\.sh\) *#.*/\1/p' README.md)
-[ ${#commands[@]} = 2 ] || { echo "the README's two commands are not found"; exit 1; }
+mapfile -t commands < <(sed -n \
+  '/^## Two commands/,/^The first/s/^\([a-z/_.]*\.sh\) *#.*/\1/p' README.md)
+if [ ${#commands[@]} != 2 ]; then
+  echo "fresh_machine: the README's two commands are not found" >&2
+  exit 1
+fi
 
 # in_root ROOT COMMAND...: as on a machine of its own, but for the network.
 in_root() {
   local root=$1 keep=()
   shift
-  mapfile -t keep < <(env | grep -E '^(PIP_|[a-z]+_proxy=|CMAKE_BUILD_PARALLEL)' || true)
+  mapfile -t keep < <(
+    env | grep -E '^(PIP_|[a-z]+_proxy=|CMAKE_BUILD_PARALLEL)' || true)
   unshare --mount --pid --fork --mount-proc="$root/proc" bash -c '
     root=$1 ccache=$2; shift 2
     mount --rbind /dev "$root/dev"
@@ -77,7 +82,9 @@ for suite in "$@"; do
     in_root "$root" bash -c "cd /root/attendant && $command" >>"$log" 2>&1 || code=$?
     seconds=$((SECONDS - start))
     printf '## exit code %s after %s s\n' "$code" "$seconds" >>"$log"
-    rows+=("{\"suite\": \"$suite\", \"command\": \"$command\", \"exit_code\": $code, \"seconds\": $seconds}")
+    rows+=("$(printf \
+      '{"suite": "%s", "command": "%s", "exit_code": %s, "seconds": %s}' \
+      "$suite" "$command" $code $seconds)")
     if [ "$code" != 0 ]; then
       failed=1
       tail -40 "$log"
@@ -86,11 +93,15 @@ for suite in "$@"; do
   summary "$log"
   rm -rf --one-file-system "$root"
 done
-printf '{"date": "%s", "commit": "%s", "command": "tests/fresh_machine.sh%s", "cores": %s, "jobs": "%s", "load": %s, "compiler_cache": %s,\n "runs": [\n  %s\n ]}\n' \
-  "$(date -u +%F)" "$commit" "${ccache:+ --ccache DIR}" "$(nproc)" \
-  "${CMAKE_BUILD_PARALLEL_LEVEL:-all}" "$(cut -d' ' -f2 /proc/loadavg)" \
-  "$([ -n "$ccache" ] && echo true || echo false)" \
-  "$(IFS=$'\n'; printf '%s' "${rows[*]}" | sed '$!s/$/,/; 2,$s/^/  /')" \
-  >"$results/fresh_machine.json"
+{
+  printf '{"date": "%s", "commit": "%s",\n' "$(date -u +%F)" "$commit"
+  printf ' "command": "tests/fresh_machine.sh%s",\n' "${ccache:+ --ccache DIR}"
+  printf ' "cores": %s, "jobs": "%s", "load": %s, "compiler_cache": %s,\n' \
+    "$(nproc)" "${CMAKE_BUILD_PARALLEL_LEVEL:-all}" \
+    "$(cut -d' ' -f2 /proc/loadavg)" "$([ -n "$ccache" ] && echo true || echo false)"
+  printf ' "runs": [\n'
+  printf '%s\n' "${rows[@]}" | sed 's/^/  /; $!s/$/,/'
+  printf ' ]}\n'
+} >"$results/fresh_machine.json"
 cat "$results/fresh_machine.json"
 exit $failed

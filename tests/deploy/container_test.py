@@ -110,7 +110,6 @@ class Image:
         return run("buildah", *self.storage, verb, *rest)
 
 
-
 class ContainerTest(unittest.TestCase):
     """deploy/container."""
 
@@ -147,8 +146,7 @@ class ContainerTest(unittest.TestCase):
             cwd="/",
             noNewPrivileges=True,
             capabilities={
-                kind: []
-                for kind in ("bounding", "effective", "permitted", "ambient")
+                kind: [] for kind in ("bounding", "effective", "permitted", "ambient")
             },
         )
         spec["root"] = {"path": cls.image.rootfs, "readonly": True}
@@ -221,7 +219,9 @@ class ContainerTest(unittest.TestCase):
 
     def test_needs_no_shell_and_holds_none(self):
         names = {path.name for path in pathlib.Path(self.image.rootfs).rglob("*")}
-        self.assertEqual(names & {"sh", "bash", "dash", "busybox", "apt", "dpkg"}, set())
+        self.assertEqual(
+            names & {"sh", "bash", "dash", "busybox", "apt", "dpkg"}, set()
+        )
         libraries = [name for name in names if name.startswith("libcudart")]
         self.assertEqual(libraries, [], "cudart is to be linked statically")
 

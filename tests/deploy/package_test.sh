@@ -15,7 +15,8 @@ root=$work/root
 trap 'jobs -p | xargs -r kill 2>/dev/null; rm -rf --one-file-system "$work"' EXIT
 fail() { echo "package_test: $*" >&2; exit 1; }
 
-cpack --config "$build/CPackConfig.cmake" -G "DEB;TGZ" -B "$work/packages" >"$work/cpack.log" ||
+cpack --config "$build/CPackConfig.cmake" -G "DEB;TGZ" -B "$work/packages" \
+  >"$work/cpack.log" ||
   { cat "$work/cpack.log"; exit 1; }
 deb=$(ls "$work"/packages/*.deb) tarball=$(ls "$work"/packages/*.tar.gz)
 dpkg-deb --info "$deb" | sed -n '/^ Package/,$p'
@@ -53,7 +54,8 @@ serves() {
 
 cp "$deb" "$root/tmp/attendant.deb"
 in_root apt-get update -qq
-in_root apt-get install -y -qq --no-install-recommends /tmp/attendant.deb >"$work/apt.log" 2>&1 ||
+in_root apt-get install -y -qq --no-install-recommends /tmp/attendant.deb \
+  >"$work/apt.log" 2>&1 ||
   { tail -20 "$work/apt.log"; fail "not installable in a clean root"; }
 in_root attendant --help >/dev/null
 serves /usr/bin/attendant-server

@@ -35,9 +35,7 @@ def parts(server, attendant, http):
     """{name: function that makes the part's text}."""
     return {
         **measured_tables.TABLES,
-        "server_flags": lambda: reference_text.fenced(
-            reference_text.help_text(server)
-        ),
+        "server_flags": lambda: reference_text.fenced(reference_text.help_text(server)),
         "commands": lambda: reference_text.commands(attendant),
         "metrics": lambda: reference_text.metrics(http),
     }

@@ -106,7 +106,10 @@ def memory():
 def cpu():
     """The CPU backend against PyTorch, by machine and kind of work."""
     lines = []
-    for name, machine in (("cpu_forward", "2 cores"), ("cpu_forward_16", "16 cores, AMX")):
+    for name, machine in (
+        ("cpu_forward", "2 cores"),
+        ("cpu_forward_16", "16 cores, AMX"),
+    ):
         rows = load(name)
         for dtype in ("fp32", "bf16", "fp16"):
             for title, few in (("prefill", False), ("decode", True)):

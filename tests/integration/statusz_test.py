@@ -89,9 +89,11 @@ class StatusPageTest(unittest.TestCase):
         page.on("pageerror", lambda error: self.wrong.append(str(error)))
         page.on(
             "console",
-            lambda line: self.wrong.append(line.text)
-            if line.type in ("error", "warning")
-            else None,
+            lambda line: (
+                self.wrong.append(line.text)
+                if line.type in ("error", "warning")
+                else None
+            ),
         )
         page.goto(f"http://{self.http}/statusz")
         self.wait_for_answers(page, 2)
@@ -119,7 +121,8 @@ class StatusPageTest(unittest.TestCase):
         shown = self.shown(page)
         with urllib.request.urlopen(f"http://{self.http}/metrics") as reply:
             text = reply.read().decode()
-        scraped = {key(n, l): float(v) for n, l, v in SAMPLE.findall(text)}
+        found = SAMPLE.findall(text)
+        scraped = {key(name, labels): float(v) for name, labels, v in found}
         compared = 0
         for source, number in shown:
             name, labels = re.fullmatch(r"([^{]+)(?:\{(.*)\})?", source).groups()
