@@ -151,12 +151,12 @@ struct EngineOptions {
   // Largest piece of a request that is scheduled as one work item, if the
   // request can be cut so far (at batch and KV-head borders). FLOPs: 0 = about
   // 50 ms of a CPU's threads, 1e12 on a GPU.
-  int64_t work_item_bytes = int64_t{32} << 20;
+  int64_t work_item_bytes = int64_t{16} << 20;
   double work_item_flops = 0;
   // A batch takes at most so much, or one work item: no more bytes than one
   // item, so that a large request's own upload, kernels and download overlap.
   // FLOPs: 0 = as work_item_flops on a CPU, 4 times that on a GPU.
-  int64_t max_batch_bytes = int64_t{32} << 20;
+  int64_t max_batch_bytes = int64_t{16} << 20;
   double max_batch_flops = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
@@ -56,8 +57,14 @@ absl::StatusOr<std::shared_ptr<AttentionJob>> BatchScheduler::Admit(
   job->bytes = BlockBytes(*job->request);
   job->has_uncovered_rows = kernels::HasUncoveredRows(job->request->problem);
   const auto cut = job->in_parts() ? &CutIntoParts : &CutIntoItems;
-  job->ranges = cut(job->request->problem, options_.work_item_bytes,
+  // What the kernel finds in place is not cut for the sake of its copies.
+  job->ranges = cut(job->request->problem,
+                    job->bytes > 0 ? options_.work_item_bytes
+                                   : std::numeric_limits<int64_t>::max(),
                     options_.work_item_flops);
+  if (job->bytes == 0) {
+    for (ItemRange& range : job->ranges) range.bytes = 0;
+  }
   {
     std::lock_guard lock(mu_);
     if (!ended_all_.ok()) return ended_all_;

@@ -17,6 +17,7 @@
 #include "server/cuda_port.h"
 #include "server/host_memory_pool.h"
 #include "server/log.h"
+#include "server/regions/cuda_region_device.h"
 
 namespace attendant::server {
 namespace {
@@ -184,6 +185,7 @@ absl::StatusOr<EngineParts> MakeCudaParts(const EngineOptions& options,
   parts.device_memory = memory->device_memory.data();
   parts.device_pool =
       std::make_unique<RangePool>(pool_bytes - executor.device_scratch_bytes);
+  ASSIGN_OR_RETURN(parts.region_device, CreateCudaRegionDevice(device.index));
   parts.executor_bytes = executor.device_scratch_bytes;
   parts.default_item_flops = kItemFlops;
   parts.items_in_batch = kItemsInBatch;

@@ -10,6 +10,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/errors.h"
 #include "server/item_copies.h"
+#include "server/regions/region_memory.h"
 
 namespace attendant::server {
 namespace {
@@ -348,6 +349,7 @@ absl::Status CudaExecutor::UploadItem(const WorkItem& item, Batch* batch) {
   const ScheduledJob& job = *item.job;
   const ValidatedRequest& request = *job.request;
   std::byte* input = options_.device_memory + job.device_range.offset();
+  RETURN_IF_ERROR(WaitForRegions(request));
   for (const CopyRect& rect :
        InputCopies(request, item.range, item.first, item.brings_kv)) {
     const std::byte* host =
@@ -367,6 +369,20 @@ absl::Status CudaExecutor::UploadItem(const WorkItem& item, Batch* batch) {
       request.LseIn(output),
       request.lse_bytes / static_cast<int64_t>(sizeof(float)),
       -std::numeric_limits<float>::infinity());
+}
+
+// The launch follows the upload's mark, and so waits too.
+absl::Status CudaExecutor::WaitForRegions(const ValidatedRequest& request) {
+  const auto wait = [this](const TensorPlace& place) {
+    void* event = place.in_region() ? place.region->ready_event() : nullptr;
+    return event == nullptr ? absl::OkStatus()
+                            : port_->WaitFor(Queue::kUpload, event);
+  };
+  for (const ValidatedRequest::Image& image : request.images) {
+    RETURN_IF_ERROR(wait(image.place));
+  }
+  RETURN_IF_ERROR(wait(request.output_place));
+  return wait(request.lse_place);
 }
 
 // --- Ends ---

@@ -87,6 +87,7 @@ class CudaExecutor final : public AttentionExecutor {
   bool PullOne();
   void PlanAndUpload(Batch batch);
   absl::Status Upload(Slot* slot);
+  absl::Status WaitForRegions(const ValidatedRequest& request);
   absl::Status UploadItem(const WorkItem& item, Batch* batch);
   void HandleNoScratch(PlannedBatch planned);
 

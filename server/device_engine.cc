@@ -86,6 +86,7 @@ class DeviceEngine final : public AttentionEngine {
   }
 
   const DeviceDescription& device() const override { return parts_.device; }
+  RegionDevice* region_device() override { return parts_.region_device.get(); }
 
   absl::StatusOr<std::shared_ptr<AttentionJob>> Admit(
       std::unique_ptr<ValidatedRequest> request,

@@ -11,6 +11,7 @@
 #include "server/attention_engine.h"
 #include "server/attention_executor.h"
 #include "server/range_pool.h"
+#include "server/regions/region_device.h"
 
 namespace attendant::server {
 
@@ -22,6 +23,7 @@ struct EngineParts {
   std::byte* device_memory = nullptr;      // what device_pool divides
   // Of the device's pool, taken by the executor for itself at start.
   int64_t executor_bytes = 0;
+  std::shared_ptr<RegionDevice> region_device;  // null for a CPU
   double default_item_flops = 0;
   double items_in_batch = 1;  // default of max_batch_flops, in items
   double cost_per_byte = 0;   // see QueueLimits

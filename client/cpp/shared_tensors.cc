@@ -24,38 +24,19 @@ absl::Status SystemError(const char* what) {
       absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-// One request with at most one descriptor, and its answer.
 absl::StatusOr<v1::RegionDoorReply> Ask(int socket,
                                         const v1::RegionDoorRequest& request,
                                         int descriptor) {
-  std::string bytes = request.SerializeAsString();
-  iovec data{bytes.data(), bytes.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  if (descriptor >= 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    cmsghdr* part = CMSG_FIRSTHDR(&message);
-    part->cmsg_level = SOL_SOCKET;
-    part->cmsg_type = SCM_RIGHTS;
-    part->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(part), &descriptor, sizeof(int));
-  }
-  char reply_bytes[4096];
-  ssize_t count = sendmsg(socket, &message, MSG_NOSIGNAL);
-  if (count > 0) count = recv(socket, reply_bytes, sizeof(reply_bytes), 0);
+  const absl::StatusOr<std::string> bytes =
+      AskRegionDoor(socket, request.SerializeAsString(), descriptor);
+  if (!bytes.ok()) return bytes.status();
   v1::RegionDoorReply reply;
-  if (count <= 0 || !reply.ParseFromArray(reply_bytes, int(count))) {
-    return absl::UnavailableError(
-        "the server's region socket was closed (may this user use it?)");
+  if (!reply.ParseFromString(*bytes)) {
+    return absl::InternalError("the reply is not a RegionDoorReply");
   }
-  if (reply.code() != 0) {
-    return absl::Status(static_cast<absl::StatusCode>(reply.code()),
-                        reply.message());
-  }
-  return reply;
+  if (reply.code() == 0) return reply;
+  return absl::Status(static_cast<absl::StatusCode>(reply.code()),
+                      reply.message());
 }
 
 absl::StatusOr<int> ConnectTo(const std::string& path) {
@@ -136,6 +117,34 @@ std::byte* SharedTensors::Allocate(int64_t bytes) {
   }
   used_ = begin + bytes;
   return range_.data + begin;
+}
+
+absl::StatusOr<std::string> AskRegionDoor(int socket,
+                                          const std::string& request,
+                                          int descriptor) {
+  std::string bytes = request;
+  iovec data{bytes.data(), bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(part), &descriptor, sizeof(int));
+  }
+  char reply[4096];
+  ssize_t count = sendmsg(socket, &message, MSG_NOSIGNAL);
+  if (count > 0) count = recv(socket, reply, sizeof(reply), 0);
+  if (count <= 0) {
+    return absl::UnavailableError(
+        "the server's region socket was closed (may this user use it?)");
+  }
+  return std::string(reply, static_cast<size_t>(count));
 }
 
 std::string RandomRegionOwner() {

@@ -48,6 +48,14 @@ class SharedTensors {
   int socket_ = -1;
 };
 
+// One packet to a server's region socket, with a descriptor unless it is -1:
+// the bytes of a RegionDoorRequest, and those of its RegionDoorReply. For what
+// SharedTensors does not do (CUDA VMM handles). UNAVAILABLE if the server hung
+// up.
+absl::StatusOr<std::string> AskRegionDoor(int socket,
+                                          const std::string& request,
+                                          int descriptor);
+
 // 128 random bits in hexadecimal: an owner that nobody can guess.
 std::string RandomRegionOwner();
 

@@ -3,11 +3,17 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/errors.h"
+#include "server/regions/device_region.h"
 #include "server/regions/host_buffer.h"
 #include "server/regions/memfd_memory.h"
 #include "server/regions/posix_memory.h"
 
 namespace attendant::server {
+namespace {
+
+using Made = absl::StatusOr<std::unique_ptr<RegionMemory>>;
+
+}  // namespace
 
 RegionMakers::RegionMakers(const RegionOptions& options,
                            AttentionEngine* engine, RegionRegistry* registry)
@@ -32,7 +38,11 @@ absl::StatusOr<RegionEntry> RegionMakers::AllocateBuffer(
     case v1::AllocateBufferRequest::MEMORY_UNSPECIFIED:
     case v1::AllocateBufferRequest::MEMORY_DEVICE:
       if (device != nullptr) {
-        return UnimplementedField("memory", "DEVICE", "HOST");
+        return registry_->Add(
+            owner, RegionKind::kDeviceBuffer, bytes, true, [&]() -> Made {
+              ASSIGN_OR_RETURN(auto memory, device->Allocate(bytes));
+              return MakeDeviceRegion(std::move(memory), bytes, true, device);
+            });
       }
       if (request.memory() == v1::AllocateBufferRequest::MEMORY_DEVICE) {
         return CheckDevice("memory");
@@ -70,18 +80,49 @@ absl::StatusOr<RegionEntry> RegionMakers::RegisterMemfd(
       });
 }
 
+absl::Status RegionMakers::CheckUuid(const std::string& uuid) const {
+  const std::string& own = engine_->device().uuid;
+  if (uuid == own) return absl::OkStatus();
+  return InvalidField("device_uuid", uuid.empty() ? "unset" : uuid,
+                      absl::StrCat(own, ", the GPU that this server uses"));
+}
+
 absl::StatusOr<RegionEntry> RegionMakers::RegisterCudaVmm(
-    const std::string&, const v1::RegionDoorRequest::RegisterCudaVmm&,
-    UniqueFd) const {
+    const std::string& owner,
+    const v1::RegionDoorRequest::RegisterCudaVmm& request, UniqueFd fd) const {
   RETURN_IF_ERROR(CheckDevice("descriptor"));
-  return UnimplementedField("register_cuda_vmm", "set", "unset");
+  RETURN_IF_ERROR(CheckUuid(request.device_uuid()));
+  RegionDevice* device = engine_->region_device();
+  const int64_t bytes = request.byte_length();
+  return registry_->Add(
+      owner, RegionKind::kCudaVmm, bytes, false, [&]() -> Made {
+        ASSIGN_OR_RETURN(auto memory, device->ImportVmm(fd.get(), bytes,
+                                                        request.ready_event()));
+        return MakeDeviceRegion(std::move(memory), bytes, !request.read_only(),
+                                device);
+      });
 }
 
 absl::StatusOr<RegionEntry> RegionMakers::RegisterCudaIpc(
-    const std::string&, const v1::RegisterCudaIpcRequest&) const {
+    const std::string& owner, const v1::RegisterCudaIpcRequest& request) const {
   RETURN_IF_ERROR(CheckDevice("handle"));
-  return UnimplementedField("RegisterCudaIpc", "called",
-                            "served: start the server with --regions=cuda_ipc");
+  if (!options_.cuda_ipc) {
+    return UnimplementedField(
+        "RegisterCudaIpc", "called",
+        "served: start the server with --regions=cuda_ipc");
+  }
+  RETURN_IF_ERROR(CheckUuid(request.device_uuid()));
+  RegionDevice* device = engine_->region_device();
+  const int64_t bytes = request.byte_length();
+  return registry_->Add(
+      owner, RegionKind::kCudaIpc, bytes, true, [&]() -> Made {
+        ASSIGN_OR_RETURN(
+            auto memory,
+            device->OpenIpc(request.handle(), request.byte_offset(), bytes,
+                            request.ready_event()));
+        return MakeDeviceRegion(std::move(memory), bytes, !request.read_only(),
+                                device);
+      });
 }
 
 }  // namespace attendant::server

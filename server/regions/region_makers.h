@@ -36,6 +36,7 @@ class RegionMakers {
 
  private:
   absl::Status CheckDevice(const char* what) const;
+  absl::Status CheckUuid(const std::string& uuid) const;
 
   const RegionOptions options_;
   AttentionEngine* const engine_;
