@@ -18,8 +18,7 @@ namespace {
 constexpr int kWide = 32;  // bf16 numbers in a vector
 constexpr int kMaxRows = 4;
 constexpr int kMaxChunks = 256 / kWide;
-constexpr int64_t kPrefetchBytesOfK = 16384;
-constexpr int64_t kPrefetchBytesOfV = 8192;
+constexpr int64_t kPrefetchBytes = 8192;
 
 ATTENDANT_BF16 inline __m512bh AsPairs(__m512i bits) {
   return reinterpret_cast<__m512bh>(bits);
@@ -41,9 +40,10 @@ inline void PrefetchAhead(const uint16_t* from, int64_t bytes) {
       reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + bytes));
 }
 
-// About `wanted` bytes of one head, in whole rows.
-int64_t PrefetchDistance(int64_t wanted, int64_t size, int64_t pitch) {
-  return 2 * pitch * std::clamp<int64_t>(wanted / (2 * size), 4, kDecodeBlock);
+// About kPrefetchBytes of one head, in whole rows.
+int64_t PrefetchDistance(int64_t size, int64_t pitch) {
+  return 2 * pitch *
+         std::clamp<int64_t>(kPrefetchBytes / (2 * size), 4, kDecodeBlock);
 }
 
 // [a, b] -> sums of pairs of lanes in each block of 128 bits, side by side.
@@ -124,8 +124,7 @@ ATTENDANT_BF16 void ScoresOf(const DecodeScoresArgs& a, bool prefetch) {
                              _mm512_loadu_ps(a.q + r * a.q_pitch + c))));
     }
   }
-  const int64_t ahead =
-      prefetch ? PrefetchDistance(kPrefetchBytesOfK, a.head_dim, a.k_pitch) : 0;
+  const int64_t ahead = prefetch ? PrefetchDistance(a.head_dim, a.k_pitch) : 0;
   if (a.head_dim >= 4 * kWide) {
     for (int n = 0; n < a.num_keys; n += 4) ScoreKeys<kRows, 4>(a, q, n, ahead);
   } else if (a.head_dim >= 2 * kWide) {
@@ -318,10 +317,7 @@ ATTENDANT_BF16 bool ValuesOf(const DecodeValuesArgs& a, bool prefetch) {
   }
   alignas(64) float sums[kRows][kMaxSums];
   AddValues<kRows, false>(
-      a, p,
-      prefetch ? PrefetchDistance(kPrefetchBytesOfV, a.head_dim_v, a.v_pitch)
-               : 0,
-      sums);
+      a, p, prefetch ? PrefetchDistance(a.head_dim_v, a.v_pitch) : 0, sums);
   __m512 poison = _mm512_setzero_ps();
   for (int r = 0; r < kRows; ++r) {
     const int64_t stored = (a.head_dim_v + kWide - 1) / kWide * kWide;

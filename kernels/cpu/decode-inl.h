@@ -23,15 +23,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Bytes between the row that is worked on and the one that is fetched: what
 // memory delivers in its latency.
-inline constexpr int64_t kPrefetchBytesOfK = 16384;
-inline constexpr int64_t kPrefetchBytesOfV = 8192;
+inline constexpr int64_t kPrefetchBytes = 8192;
 
 // The same in whole rows, of which those of other heads may lie between.
 template <class Type>
-HWY_INLINE int64_t PrefetchDistance(int64_t wanted, int64_t size,
-                                    int64_t pitch) {
+HWY_INLINE int64_t PrefetchDistance(int64_t size, int64_t pitch) {
   const int64_t bytes = size * sizeof(typename Type::Stored);
-  const int64_t keys = std::clamp<int64_t>(wanted / bytes, 4, kDecodeBlock);
+  const int64_t keys =
+      std::clamp<int64_t>(kPrefetchBytes / bytes, 4, kDecodeBlock);
   return keys * pitch * sizeof(typename Type::Stored);
 }
 
@@ -145,9 +144,8 @@ HWY_INLINE void DecodeScoreKeys(const DecodeScoresArgs& a, int first,
 template <class Type, int kRows>
 void DecodeScoresOf(const DecodeScoresArgs& a, bool prefetch) {
   const int64_t lanes = hn::Lanes(DecodeTag());
-  const int64_t ahead = prefetch ? PrefetchDistance<Type>(kPrefetchBytesOfK,
-                                                          a.head_dim, a.k_pitch)
-                                 : 0;
+  const int64_t ahead =
+      prefetch ? PrefetchDistance<Type>(a.head_dim, a.k_pitch) : 0;
   const auto keys = [&](auto unrolled) HWY_ATTR {
     for (int n = 0; n < a.num_keys; n += kKeysOfScores) {
       DecodeScoreKeys<Type, kRows, decltype(unrolled)::value>(a, n, ahead);
@@ -267,9 +265,7 @@ HWY_INLINE void DecodeSums(const DecodeValuesArgs& a, bool prefetch,
   const DecodeTag d;
   const int64_t lanes = hn::Lanes(d);
   const int64_t ahead =
-      prefetch
-          ? PrefetchDistance<Type>(kPrefetchBytesOfV, a.head_dim_v, a.v_pitch)
-          : 0;
+      prefetch ? PrefetchDistance<Type>(a.head_dim_v, a.v_pitch) : 0;
   for (int r = 0; r < kRows; ++r) {
     const auto alpha = hn::Set(d, a.alpha[r]);
     for (int64_t c = 0; c < a.head_dim_v; c += lanes) {
