@@ -15,7 +15,7 @@ import time
 
 import grpc
 
-SECONDS = 3
+SECONDS = 2
 OPTIONS = [("grpc.max_send_message_length", -1),
            ("grpc.use_local_subchannel_pool", 1)]
 
