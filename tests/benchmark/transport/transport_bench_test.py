@@ -12,13 +12,13 @@ import tempfile
 SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "transport_bench.py"
 KEYS = {"section", "door", "layout", "batch", "seqlen", "num_heads", "head_dim",
         "connections", "p50_ms", "p99_ms", "gbps", "commit"}
-OURS = {"unary", "shm"}
+OURS = {"unary", "stream", "striped", "shm"}
 PEERS = {"flight_pyarrow", "plain_protobuf", "python_grpcio"}
 FLOORS = {"empty_call_tcp", "empty_call_unix", "launch_and_copy"}
 FLIGHT = "tests/benchmark/transport/transport_flight_peer"
 EXPECTED = {"large": OURS | PEERS, "sustained": OURS | {"flight_pyarrow"},
             "small": OURS | PEERS, "smallest": OURS | {"empty_call_tcp"},
-            "idle": OURS, "memory": set(), "attack": {"unary_beside_unary"}}
+            "idle": {"unary", "shm"}, "memory": set(), "attack": {"unary_beside_unary"}}
 
 
 def check(rows, meta, build):
