@@ -77,8 +77,8 @@ def test_views_give_what_their_copies_give(target, view):
 @pytest.mark.parametrize("door", ["stream", "striped", "shm"])
 def test_every_door_gives_what_the_unary_one_gives(door, target):
     random = np.random.default_rng(7)
-    q = random.standard_normal((2, 70, 4, 16), np.float32)
-    k, v = random.standard_normal((2, 2, 70, 2, 16), np.float32)
+    q = random.standard_normal((2, 70, 4, 16), np.float32).astype(np.float16)
+    k, v = random.standard_normal((2, 2, 70, 2, 16), np.float32).astype(np.float16)
     options = {"timeout": 60, "causal": True, "return_lse": True}
     try:
         other = attendant.Client(target, core="native", door=door)
