@@ -7,12 +7,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "tests/integration/probe.h"
 #include "tests/integration/real_server.h"
+#include "tests/integration/region_road.h"
 #include "tests/testing/malformed_requests.h"
 
 namespace attendant::testing {
@@ -30,12 +32,31 @@ server::ServerOptions ProbeServerOptions() {
     options.engine.backend = server::EngineOptions::Backend::kCuda;
     options.engine.device_pool_bytes = int64_t{1} << 30;
   }
+  options.regions.buffers = options.regions.posix = true;
+  options.regions.socket = RoadSocket();
   return options;
 }
 
 RealServer& SharedServer() {
   static RealServer server(ProbeServerOptions());
   return server;
+}
+
+// One region of each kind that the server serves.
+std::vector<std::unique_ptr<RegionRoad>>& SharedRoads() {
+  static auto* roads = [] {
+    std::vector<Road> kinds = {Road::kHostBuffer, Road::kMemfd, Road::kPosix};
+    if (SharedServer().server().engine().device().is_cuda) {
+      kinds.push_back(Road::kDeviceBuffer);
+    }
+    auto* made = new std::vector<std::unique_ptr<RegionRoad>>;
+    for (const Road kind : kinds) {
+      made->push_back(
+          std::make_unique<RegionRoad>(&SharedServer(), kind, 1 << 20));
+    }
+    return made;
+  }();
+  return *roads;
 }
 
 class ProbesTest
@@ -71,6 +92,12 @@ class ProbesTest
     const ProbeAnswer answer = ReadAnswer(reply, sizes);
     ExpectNear(answer.out, out, OutTolerance());
     if (!lse.empty()) ExpectNear(answer.lse, lse, LseTolerance());
+    // By every kind of region, whose answer is compared bit by bit.
+    for (const auto& road : SharedRoads()) {
+      v1::AttendResponse by_region;
+      const grpc::Status same = road->Attend(request, &by_region);
+      ASSERT_TRUE(same.ok()) << same.error_message();
+    }
   }
 
   // One stream, then three whose chunks come in any order: bit for bit.
