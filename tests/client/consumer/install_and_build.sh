@@ -7,7 +7,7 @@ build=$1 work=$2
 rm -rf "$work"
 cmake --install "$build" --component attendant-client --prefix "$work/prefix" \
   >/dev/null
-cmake -S "$here" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" \
+cmake -S "$here" -B "$work/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" \
   -DCMAKE_BUILD_TYPE=Release >"$work/configure.log"
 cmake --build "$work/build" -j2
 # Nothing of the source tree but this folder and the example.
