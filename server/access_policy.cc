@@ -83,6 +83,12 @@ class Parser {
                  "a number above 0, at most 1000");
     }
     identity->weight = weight.get<double>();
+    const json share = object.value("queue_share", json(1));
+    if (!share.is_number() || !(share > 0) || share > 1) {
+      return Bad(absl::StrCat(field, ".queue_share"), share.dump(),
+                 "a number above 0, at most 1");
+    }
+    identity->queue_share = share.get<double>();
     return absl::OkStatus();
   }
 
@@ -131,8 +137,9 @@ absl::StatusOr<std::shared_ptr<const AccessPolicy>> AccessPolicy::Parse(
   auto policy = std::make_shared<AccessPolicy>();
   if (file.contains("anonymous")) {
     const json& object = file["anonymous"];
-    RETURN_IF_ERROR(parser.CheckKeys(object, "anonymous",
-                                     {"methods", "max_priority", "weight"}));
+    RETURN_IF_ERROR(
+        parser.CheckKeys(object, "anonymous",
+                         {"methods", "max_priority", "weight", "queue_share"}));
     auto identity = std::make_shared<Identity>();
     identity->name = "anonymous";
     RETURN_IF_ERROR(parser.TakeRights(object, "anonymous", identity.get()));
@@ -149,7 +156,7 @@ absl::StatusOr<std::shared_ptr<const AccessPolicy>> AccessPolicy::Parse(
     RETURN_IF_ERROR(
         parser.CheckKeys(list[i], field,
                          {"name", "token_sha256", "certificate_name", "methods",
-                          "max_priority", "weight"}));
+                          "max_priority", "weight", "queue_share"}));
     auto identity = std::make_shared<Identity>();
     Known known;
     ASSIGN_OR_RETURN(identity->name, parser.Text(list[i], field, "name"));

@@ -20,6 +20,8 @@ struct Identity {
   int max_priority = 100;
   // Share of the device among identities that wait, > 0.
   double weight = 1;
+  // Of the queue's bounds, so much may be this identity's, (0, 1].
+  double queue_share = 1;
 
   bool May(const std::string& method) const;
 };
@@ -36,7 +38,8 @@ struct Credentials {
 //   {"anonymous": {"methods": ["GetServerInfo"]},
 //    "identities": [
 //      {"name": "search", "token_sha256": "<64 hex digits>",
-//       "methods": ["*"], "max_priority": 10, "weight": 2},
+//       "methods": ["*"], "max_priority": 10, "weight": 2,
+//       "queue_share": 0.5},
 //      {"name": "batch", "certificate_name": "spiffe://x/batch",
 //       "methods": ["Attend", "AttendStream"]}]}
 // Without "anonymous" a caller that shows nothing is refused. Tokens themselves

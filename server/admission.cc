@@ -29,6 +29,34 @@ double CostOf(const ValidatedRequest& request, const QueueLimits& limits) {
                      request.input_bytes + request.output_block_bytes());
 }
 
+// What one identity may fill of the queue.
+absl::Status CheckOwnShare(const ValidatedRequest& request,
+                           const QueueLimits& limits, const QueueLoad& load,
+                           int64_t retry_ms) {
+  const Caller& caller = request.caller;
+  if (caller.queue_share >= 1) return absl::OkStatus();
+  const auto check = [&](const char* what, double value, double limit) {
+    // One request always has its place.
+    if (load.own_requests == 0 || value <= limit * caller.queue_share) {
+      return absl::OkStatus();
+    }
+    return Overloaded(
+        absl::StrCat(what, " of '", caller.identity, "' with this request"),
+        absl::StrCat(value),
+        absl::StrCat("at most ", limit * caller.queue_share,
+                     ", its share of the queue"),
+        retry_ms);
+  };
+  RETURN_IF_ERROR(check("queued requests",
+                        static_cast<double>(load.own_requests + 1),
+                        static_cast<double>(limits.max_queued_requests)));
+  RETURN_IF_ERROR(check(
+      "queued bytes", static_cast<double>(load.own_bytes + BlockBytes(request)),
+      static_cast<double>(limits.max_queued_bytes)));
+  return check("queued FLOPs", load.own_flops + request.flops,
+               limits.max_queued_flops);
+}
+
 }  // namespace
 
 int64_t BlockBytes(const ValidatedRequest& request) {
@@ -63,6 +91,7 @@ absl::Status CheckRoom(const ValidatedRequest& request,
                        const QueueLimits& limits, const QueueLoad& load,
                        const ServiceRate& rate) {
   const int64_t retry_ms = RetryMs(load.cost_left, rate);
+  RETURN_IF_ERROR(CheckOwnShare(request, limits, load, retry_ms));
   if (load.queued_requests >= limits.max_queued_requests) {
     return Overloaded("queued requests", absl::StrCat(load.queued_requests),
                       absl::StrCat("below ", limits.max_queued_requests),

@@ -32,6 +32,10 @@ struct QueueLoad {
   double queued_flops = 0;
   double cost_left = 0;   // of everything not done
   double cost_ahead = 0;  // of what would go before the new request
+  // Of those queued, the identity's own.
+  int64_t own_requests = 0;
+  int64_t own_bytes = 0;
+  double own_flops = 0;
 };
 
 // INVALID_ARGUMENT, naming the bound, if not even an idle engine takes it.

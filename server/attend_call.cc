@@ -159,6 +159,8 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
                                      env_->engine->device().properties));
     if (identity_ != nullptr) {
       request->priority = std::min(request->priority, identity_->max_priority);
+      request->caller = {identity_->name, identity_->weight,
+                         identity_->queue_share};
     }
     RETURN_IF_ERROR(PlaceRegions(RegionOwner(*context_), parsed.header,
                                  env_->engine->device().is_cuda, &env_->regions,

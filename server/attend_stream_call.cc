@@ -222,6 +222,8 @@ class AttendStreamCall final
     request->arrives_in_parts = true;
     if (identity_ != nullptr) {
       request->priority = std::min(request->priority, identity_->max_priority);
+      request->caller = {identity_->name, identity_->weight,
+                         identity_->queue_share};
     }
     ASSIGN_OR_RETURN(std::string id, UploadTable::NewId());
     ASSIGN_OR_RETURN(

@@ -71,7 +71,7 @@ absl::StatusOr<std::shared_ptr<AttentionJob>> BatchScheduler::Admit(
     if (draining_) return absl::UnavailableError("the server is draining");
     job->admitted = options_.now();
     job->key = KeyOf(*job);
-    const QueueLoad load = LoadBefore(job->key);
+    const QueueLoad load = LoadBefore(*job);
     RETURN_IF_ERROR(CheckDeadline(*job->request, options_.limits, load, rate_,
                                   deadline - job->admitted));
     RETURN_IF_ERROR(CheckRoom(*job->request, options_.limits, load, rate_));
@@ -102,12 +102,33 @@ Clock::time_point BatchScheduler::KeyOf(const ScheduledJob& job) const {
          job.request->priority * kPriorityStep;
 }
 
-QueueLoad BatchScheduler::LoadBefore(Clock::time_point key) const {
+QueueLoad BatchScheduler::LoadBefore(const ScheduledJob& job) const {
+  const Caller& caller = job.request->caller;
   QueueLoad load{counts_.queued_requests, counts_.queued_bytes,
-                 counts_.queued_flops, 0, 0};
-  for (const ScheduledJob* job : present_) {
-    load.cost_left += job->cost_left;
-    if (job->key <= key) load.cost_ahead += job->cost_left;
+                 counts_.queued_flops};
+  std::map<std::string, std::pair<double, double>> others;  // cost, weight
+  for (const ScheduledJob* other : present_) {
+    load.cost_left += other->cost_left;
+    const Caller& its = other->request->caller;
+    if (its.identity != caller.identity) {
+      auto& [cost, weight] = others[its.identity];
+      cost += other->cost_left;
+      weight = its.weight;
+      continue;
+    }
+    if (other->key <= job.key) load.cost_ahead += other->cost_left;
+    if (other->state > ScheduledJob::State::kQueued) continue;
+    load.own_requests += 1;
+    load.own_bytes += other->bytes;
+    load.own_flops += other->flops_queued;
+  }
+  // While the caller's own work is done, another identity gets as much for its
+  // weight, if it has so much.
+  const double own =
+      load.cost_ahead + options_.limits.Cost(job.request->flops, job.bytes);
+  for (const auto& [identity, of] : others) {
+    const auto& [cost, weight] = of;
+    load.cost_ahead += std::min(cost, own * weight / caller.weight);
   }
   return load;
 }
@@ -168,7 +189,7 @@ void BatchScheduler::MakeReadyIfFirst(
     const std::shared_ptr<ScheduledJob>& job) {
   if (!lines_.IsFirst(*job) || !job->HasItem()) return;
   job->listed = true;
-  ready_.insert(job);
+  ready_.Insert(job);
 }
 
 // --- Work for executors ---
@@ -180,22 +201,23 @@ Batch BatchScheduler::Pull() {
   EndExpired(batch.pulled);
   std::set<const ScheduledJob*> jobs;
   int passed_over = 0;
-  for (auto at = ready_.begin();
-       at != ready_.end() && batch.items.size() < kMaxItemsInBatch;) {
-    const std::shared_ptr<ScheduledJob> job = *at;
-    if (!FitsBatch(batch, job->NextItem())) {
+  FairQueue::Walk walk(&ready_);
+  while (batch.items.size() < kMaxItemsInBatch) {
+    const std::shared_ptr<ScheduledJob> job = walk.Head();
+    if (job == nullptr) break;
+    const ItemRange& item = job->NextItem();
+    if (!FitsBatch(batch, item)) {
       if (++passed_over > kMaxPassedOver) break;
-      ++at;
+      walk.PassOver();
       continue;
     }
-    at = ready_.erase(at);
+    walk.Take(SecondsOf(options_.limits.Cost(item.flops, item.bytes)));
     job->listed = false;
     TakeItem(job, &batch);
     if (jobs.insert(job.get()).second) ++batch.requests;
     if (job->HasItem()) {
-      const auto again = ready_.insert(job).first;
+      walk.PutBack(job);
       job->listed = true;
-      if (at == ready_.end() || std::next(again) == at) at = again;
     }
   }
   return batch;
@@ -344,7 +366,7 @@ void BatchScheduler::LeaveQueue(ScheduledJob* job) {
 
 void BatchScheduler::EndJob(const std::shared_ptr<ScheduledJob>& job,
                             const absl::Status& status) {
-  if (job->listed) ready_.erase(job);
+  if (job->listed) ready_.Erase(job);
   job->listed = false;
   submitted_.erase({job->deadline, job});
   LeaveQueue(job.get());

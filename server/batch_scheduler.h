@@ -2,7 +2,8 @@
 // and ends them. Has no thread of its own: executors pull, and one thread of
 // the owner runs RunTimer (tests call RunDue instead).
 //
-// Order: the earlier of deadline and admission + max_age goes first (ageing:
+// Order: identities share the device by weight (see FairQueue). Within one the
+// earlier of deadline and admission + max_age goes first (ageing:
 // nothing waits for ever behind short deadlines), moved by priority a little.
 // Each item taken moves its job's key back by twice the time it is expected to
 // take, so that a small request that comes during a large one goes next.
@@ -24,6 +25,7 @@
 #include "server/admission.h"
 #include "server/attention_engine.h"
 #include "server/attention_executor.h"
+#include "server/fair_queue.h"
 #include "server/job_memory.h"
 #include "server/ordering_lines.h"
 #include "server/scheduled_job.h"
@@ -82,19 +84,12 @@ class BatchScheduler final : public WorkSource {
   void ReportUnhealthy(const absl::Status& why) override;
 
  private:
-  struct EarlierKey {
-    bool operator()(const std::shared_ptr<ScheduledJob>& a,
-                    const std::shared_ptr<ScheduledJob>& b) const {
-      return std::pair(a->key, a->number) < std::pair(b->key, b->number);
-    }
-  };
-  using ReadyJobs = std::set<std::shared_ptr<ScheduledJob>, EarlierKey>;
-
   // All below: mu_ held, unless they say otherwise.
   void Enter(ScheduledJob* job);
   Clock::time_point KeyOf(const ScheduledJob& job) const;
   double SecondsOf(double cost) const;
-  QueueLoad LoadBefore(Clock::time_point key) const;
+  // Of a job that is to be admitted.
+  QueueLoad LoadBefore(const ScheduledJob& job) const;
   bool FitsBatch(const Batch& batch, const ItemRange& range) const;
   void TakeItem(const std::shared_ptr<ScheduledJob>& job, Batch* batch);
   // Lists a job that is the first of its line, if an item can be pulled.
@@ -121,7 +116,7 @@ class BatchScheduler final : public WorkSource {
   std::set<ScheduledJob*> present_;  // admitted, `done` not yet called
   std::set<std::pair<Clock::time_point, std::shared_ptr<ScheduledJob>>>
       submitted_;  // by deadline, not ended
-  ReadyJobs ready_;
+  FairQueue ready_;
   OrderingLines lines_;
   std::deque<std::pair<std::shared_ptr<ScheduledJob>, JobResult>> ended_;
   // Items of jobs in parts that are done and were not yet told of.

@@ -19,6 +19,13 @@
 
 namespace attendant::server {
 
+// On whose behalf a request is computed, as far as the queue cares.
+struct Caller {
+  std::string identity = "anonymous";
+  double weight = 1;       // of its share of the device
+  double queue_share = 1;  // of the queue's bounds that it may fill, (0, 1]
+};
+
 // A request that will be computed, before its tensors are anywhere. Immovable:
 // problem's spans point into the vectors here.
 struct ValidatedRequest {
@@ -71,6 +78,7 @@ struct ValidatedRequest {
   double flops = 0;
   int priority = 0;
   std::string ordering_key;
+  Caller caller;
   // Set by the caller before admission: see AttentionJob::ranges.
   bool arrives_in_parts = false;
 

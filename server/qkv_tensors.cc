@@ -182,9 +182,8 @@ class SeparateResolver : private QkvResolver {
     RETURN_IF_ERROR(CheckSizes(order));
     for (int i = 0; i < 3; ++i) {
       RETURN_IF_ERROR(CheckExpanded(kNames[i], *views[i]));
-      RETURN_IF_ERROR(
-          TakeBytes(kNames[i], *specs[i], static_cast<TensorField>(i),
-                    wire_bytes[i]));
+      RETURN_IF_ERROR(TakeBytes(kNames[i], *specs[i],
+                                static_cast<TensorField>(i), wire_bytes[i]));
     }
     return std::move(tensors_);
   }
@@ -276,7 +275,8 @@ class PackedResolver : private QkvResolver {
     RETURN_IF_ERROR(has_three ? SplitThree(tensor) : SplitHeads(tensor));
     RETURN_IF_ERROR(CheckExpanded("qkv", tensors_.q));
     RETURN_IF_ERROR(CheckExpanded("qkv", tensors_.k));
-    RETURN_IF_ERROR(TakeBytes("qkv", spec, TensorField::kQkv, tensor.wire_bytes));
+    RETURN_IF_ERROR(
+        TakeBytes("qkv", spec, TensorField::kQkv, tensor.wire_bytes));
     return std::move(tensors_);
   }
 

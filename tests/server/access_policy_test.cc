@@ -102,6 +102,9 @@ TEST(AccessPolicyTest, ErrorsNamePlaceFieldValueAndBound) {
   EXPECT_THAT(ErrorOf(R"({"anonymous": {"methods": ["*"], "weight": 0}})"),
               HasSubstr("anonymous.weight is 0, must be a number above 0"));
   EXPECT_THAT(
+      ErrorOf(R"({"anonymous": {"methods": ["*"], "queue_share": 1.5}})"),
+      HasSubstr("anonymous.queue_share is 1.5, must be a number above 0"));
+  EXPECT_THAT(
       ErrorOf(R"({"anonymous": {"methods": ["*"], "max_priority": 101}})"),
       HasSubstr("anonymous.max_priority is 101, must be an integer"));
   const auto one = [](const std::string& body) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -129,6 +130,65 @@ TEST_F(BatchSchedulerTest, OneRequestGoesThrough) {
   EXPECT_EQ(result.exposed_ns[static_cast<int>(Stage::kQueue)], 3'000'000);
   EXPECT_EQ(result.exposed_ns[static_cast<int>(Stage::kKernel)], 4'000'000);
   ASSERT_NE(one.job->output, nullptr);
+}
+
+// The order in which jobs of identities are served, one batch each.
+TEST_F(BatchSchedulerTest, IdentitiesShareByWeightWhateverTheyQueue) {
+  options_.max_batch_bytes = 1;
+  Start();
+  const auto submit = [&](const char* identity, double weight) {
+    auto request = MakeRequest(kMebibyte);
+    request->caller = {identity, weight, 1};
+    auto job =
+        scheduler_->Admit(std::move(request), clock_.Now() + seconds(60));
+    EXPECT_TRUE(job.ok()) << job.status();
+    (*job)->done = [](JobResult) {};
+    scheduler_->Submit(*job);
+    clock_.Advance(milliseconds(1));
+  };
+  for (int i = 0; i < 12; ++i) submit("greedy", 1);
+  std::string order;
+  const auto serve = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      Batch batch = executor_->Pull();
+      ASSERT_EQ(batch.items.size(), 1u);
+      order += batch.items[0].job->request->caller.identity[0];
+      executor_->Finish(std::move(batch));
+      scheduler_->RunDue();
+    }
+  };
+  serve(3);
+  for (int i = 0; i < 2; ++i) submit("modest", 1);
+  for (int i = 0; i < 4; ++i) submit("paying", 2);
+  serve(9);
+  // The newcomers claim nothing of the past, and the greedy one's queue no more
+  // than its weight.
+  EXPECT_EQ(order.substr(0, 3), "ggg");
+  const std::string rest = order.substr(3);
+  EXPECT_LT(rest.find('m'), 2u) << rest;
+  EXPECT_LT(rest.find('g'), 5u) << rest;
+  EXPECT_EQ(std::count(rest.begin(), rest.end(), 'm'), 2) << rest;
+  EXPECT_EQ(std::count(rest.begin(), rest.end(), 'p'), 4) << rest;
+  EXPECT_EQ(std::count(rest.begin(), rest.end(), 'g'), 3) << rest;
+}
+
+TEST_F(BatchSchedulerTest, AnIdentityFillsNoMoreOfTheQueueThanItsShare) {
+  options_.limits.max_queued_requests = 10;
+  Start();
+  std::vector<std::shared_ptr<AttentionJob>> jobs;
+  const auto admit = [&](const char* identity) {
+    auto request = MakeRequest({});
+    request->caller = {identity, 1, 0.5};
+    auto job =
+        scheduler_->Admit(std::move(request), clock_.Now() + seconds(60));
+    if (job.ok()) jobs.push_back(*job);
+    return job.status();
+  };
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(admit("greedy").ok());
+  const absl::Status refused = admit("greedy");
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("of 'greedy'"));
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(admit("modest").ok());
 }
 
 TEST_F(BatchSchedulerTest, AnIdleExecutorTakesWhatIsThereAtOnce) {

@@ -1,0 +1,64 @@
+// The jobs that have an item to be taken, in the order in which they are
+// served: among identities start-time fair queueing (Goyal, Vin, Cheng 1996:
+// the one that had least service for its weight goes first), within one
+// identity the earliest key. With one identity it is the order of the keys.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "server/scheduled_job.h"
+
+namespace attendant::server {
+
+// Not thread-safe.
+class FairQueue {
+ public:
+  void Insert(const std::shared_ptr<ScheduledJob>& job);
+  void Erase(const std::shared_ptr<ScheduledJob>& job);
+
+ private:
+  struct EarlierKey {
+    bool operator()(const std::shared_ptr<ScheduledJob>& a,
+                    const std::shared_ptr<ScheduledJob>& b) const {
+      return std::pair(a->key, a->number) < std::pair(b->key, b->number);
+    }
+  };
+  using Jobs = std::set<std::shared_ptr<ScheduledJob>, EarlierKey>;
+  struct Share {
+    Jobs jobs;
+    double weight = 1;
+    double service = 0;  // virtual time: seconds / weight of what it had
+  };
+
+ public:
+  // One look at the queue, for one batch. The queue must not change meanwhile
+  // but by it.
+  class Walk {
+   public:
+    explicit Walk(FairQueue* queue);
+
+    // The job to look at; null = there is no other.
+    std::shared_ptr<ScheduledJob> Head();
+    // Its item does not fit: look at the next of its identity.
+    void PassOver();
+    // Out of the queue it goes, and its identity had `seconds` of service.
+    void Take(double seconds);
+    // The job just taken has another item.
+    void PutBack(const std::shared_ptr<ScheduledJob>& job);
+
+   private:
+    FairQueue* const queue_;
+    std::map<Share*, Jobs::iterator> next_;  // of shares with jobs left to see
+    Share* head_ = nullptr;
+  };
+
+ private:
+  std::map<std::string, Share> shares_;  // by identity; a policy has few
+  double served_ = 0;  // virtual time of the identity that was served last
+};
+
+}  // namespace attendant::server
