@@ -125,6 +125,41 @@ def cpu():
     return table(["CPU", "points", "times PyTorch", "least", "most"], lines)
 
 
+def transport():
+    """Every road on one host, and its peers, from the same run."""
+    titles = {
+        "unary": "unary, one message",
+        "stream": "AttendStream",
+        "striped": "AttendStream on 8 connections",
+        "shm": "shared memory",
+        "flight": "Arrow Flight (C++), moving the same bytes",
+        "plain_protobuf": "ordinary protobuf server, our kernel",
+        "python_grpcio": "Python grpcio server and torch",
+    }
+    rows = load("transport_h200")
+
+    def shown(door, section, key, text):
+        for row in rows:
+            if (row["door"], row["section"], row.get("layout")) == (
+                *(door, section),
+                "BSHD",
+            ):
+                return text.format(row[key])
+        return "-"
+
+    lines = [
+        [
+            title,
+            shown(door, "large", "p50_ms", "{:.1f} ms"),
+            shown(door, "sustained", "gbps", "{:.1f} GB/s"),
+            shown(door, "small", "p50_ms", "{:.2f} ms"),
+        ]
+        for door, title in titles.items()
+    ]
+    head = ["road", "one large call", "8 connections, 16 calls", "one small call"]
+    return table(head, lines)
+
+
 def fresh_machines():
     """How long the README's commands took where nothing was."""
     result = load("fresh_machine")
@@ -152,6 +187,7 @@ TABLES = {
     "decode": decode,
     "memory": memory,
     "cpu": cpu,
+    "transport": transport,
     "fresh_machines": fresh_machines,
     "images": images,
 }
