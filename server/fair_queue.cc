@@ -21,33 +21,37 @@ void FairQueue::Erase(const std::shared_ptr<ScheduledJob>& job) {
 
 FairQueue::Walk::Walk(FairQueue* queue) : queue_(queue) {
   for (auto& [identity, share] : queue_->shares_) {
-    if (!share.jobs.empty()) next_.emplace(&share, share.jobs.begin());
+    if (!share.jobs.empty()) places_.push_back({&share, share.jobs.begin()});
   }
 }
 
 std::shared_ptr<ScheduledJob> FairQueue::Walk::Head() {
   head_ = nullptr;
-  for (const auto& [share, at] : next_) {
-    if (at == share->jobs.end()) continue;
-    if (head_ == nullptr || share->service < head_->service) head_ = share;
+  for (Place& place : places_) {
+    if (place.at == place.share->jobs.end()) continue;
+    if (head_ == nullptr || place.share->service < head_->share->service) {
+      head_ = &place;
+    }
   }
-  return head_ == nullptr ? nullptr : *next_[head_];
+  return head_ == nullptr ? nullptr : *head_->at;
 }
 
-void FairQueue::Walk::PassOver() { ++next_[head_]; }
+void FairQueue::Walk::PassOver() { ++head_->at; }
 
 void FairQueue::Walk::Take(double seconds) {
-  Jobs::iterator& at = next_[head_];
-  at = head_->jobs.erase(at);
-  queue_->served_ = std::max(queue_->served_, head_->service);
-  head_->service += seconds / head_->weight;
+  Share& share = *head_->share;
+  head_->at = share.jobs.erase(head_->at);
+  queue_->served_ = std::max(queue_->served_, share.service);
+  share.service += seconds / share.weight;
 }
 
 void FairQueue::Walk::PutBack(const std::shared_ptr<ScheduledJob>& job) {
-  Jobs::iterator& at = next_[head_];
-  const auto again = head_->jobs.insert(job).first;
+  Jobs& jobs = head_->share->jobs;
+  const auto again = jobs.insert(job).first;
   // Behind those that were passed over it is the next to be seen.
-  if (at == head_->jobs.end() || std::next(again) == at) at = again;
+  if (head_->at == jobs.end() || std::next(again) == head_->at) {
+    head_->at = again;
+  }
 }
 
 }  // namespace attendant::server

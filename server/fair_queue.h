@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "server/scheduled_job.h"
 
@@ -51,9 +52,14 @@ class FairQueue {
     void PutBack(const std::shared_ptr<ScheduledJob>& job);
 
    private:
+    // A share, and its next job to be seen.
+    struct Place {
+      Share* share;
+      Jobs::iterator at;
+    };
     FairQueue* const queue_;
-    std::map<Share*, Jobs::iterator> next_;  // of shares with jobs left to see
-    Share* head_ = nullptr;
+    std::vector<Place> places_;  // in the order of the identities' names
+    Place* head_ = nullptr;
   };
 
  private:

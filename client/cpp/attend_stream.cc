@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -67,6 +68,23 @@ class SharedCall {
   }
   void WaitUntilReturned() { borrowed_.WaitUntilReturned(); }
 
+  absl::Status TakeReply(const grpc::ByteBuffer& message,
+                         const StreamReply& chunk) {
+    absl::Status status = answer.Take(message, chunk);
+    Note();
+    return status;
+  }
+  // A joined stream has ended.
+  void NoteEnd() {
+    ++ended_;
+    Note();
+  }
+  // Until every byte of the answer is there, or `streams` have ended.
+  void WaitForAnswer(int streams) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return answer.is_whole() || ended_ >= streams; });
+  }
+
   StreamedAnswer answer;
 
  private:
@@ -98,6 +116,14 @@ class SharedCall {
     return grpc::ByteBuffer(slices.data(), slices.size());
   }
 
+  void Note() {
+    { std::lock_guard lock(mutex_); }  // a waiter is asleep or looks again
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<int> ended_{0};
   const EncodedHeader& header_;
   const AttendArgs& args_;
   const int64_t chunk_bytes_;
@@ -180,7 +206,7 @@ class Stream {
     absl::StatusOr<StreamReply> reply = ParseStreamReply(reply_);
     if (!reply.ok()) return reply.status();
     if (reply->part.has_chunk()) {
-      absl::Status status = call_->answer.Take(reply_, *reply);
+      absl::Status status = call_->TakeReply(reply_, *reply);
       reply_.Clear();
       return status;
     }
@@ -242,7 +268,8 @@ class JoinedStreams {
   // On all channels but the first.
   JoinedStreams(SharedCall* call, const ConnectionSet& connections,
                 const std::vector<std::shared_ptr<grpc::Channel>>& channels,
-                SteadyTime deadline) {
+                SteadyTime deadline)
+      : call_(call) {
     for (size_t c = 1; c < channels.size(); ++c) {
       streams_.push_back(
           std::make_unique<Stream>(call, connections, channels[c], deadline));
@@ -256,13 +283,14 @@ class JoinedStreams {
     const grpc::ByteBuffer first = PartMessage(
         v1::AttendStreamRequest::kJoinFieldNumber, join.SerializeAsString());
     for (const auto& stream : streams_) {
-      threads_.emplace_back([stream = stream.get(), first] {
+      threads_.emplace_back([call = call_, stream = stream.get(), first] {
         // The first stream's end says how the call went: one that could not
         // join took no chunk, and one that was lost ends them all.
         stream
             ->Run(first, /*half_close=*/true,
                   [](const v1::UploadAccepted&) { return absl::OkStatus(); })
             .IgnoreError();
+        call->NoteEnd();
       });
     }
   }
@@ -280,7 +308,10 @@ class JoinedStreams {
     threads_.clear();
   }
 
+  int count() const { return static_cast<int>(streams_.size()); }
+
  private:
+  SharedCall* const call_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::vector<std::thread> threads_;
 };
@@ -314,6 +345,9 @@ StreamOutcome AttendOverStreams(ConnectionSet& connections, int streams,
         });
     outcome.pushback = first.pushback();
     if (outcome.status.ok()) {
+      // A stream that the server let in may carry a part of the answer before
+      // this side has read of it.
+      call.WaitForAnswer(joined.count());
       joined.CancelUnaccepted();
     } else {
       joined.Cancel();

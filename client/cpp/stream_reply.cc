@@ -157,7 +157,13 @@ absl::Status StreamedAnswer::Take(const grpc::ByteBuffer& message,
   }
   std::lock_guard lock(mutex_);
   taken_.push_back({lse, begin, begin + chunk.data_bytes});
+  taken_bytes_ += chunk.data_bytes;
   return absl::OkStatus();
+}
+
+bool StreamedAnswer::is_whole() {
+  std::lock_guard lock(mutex_);
+  return taken_bytes_ == out_.num_bytes + lse_.num_bytes;
 }
 
 absl::StatusOr<AttendResult> StreamedAnswer::Finish(

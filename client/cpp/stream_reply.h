@@ -37,6 +37,8 @@ class StreamedAnswer {
   // Copies a chunk to its place; several threads at once. INTERNAL if it lies
   // outside the answer.
   absl::Status Take(const grpc::ByteBuffer& message, const StreamReply& chunk);
+  // Every byte has come.
+  bool is_whole();
   // The whole, once every stream has ended. INTERNAL if bytes are missing or
   // came twice.
   absl::StatusOr<AttendResult> Finish(const v1::AttendResponse& final);
@@ -50,6 +52,7 @@ class StreamedAnswer {
   Tensor out_, lse_;
   std::mutex mutex_;
   std::vector<Taken> taken_;  // guarded by mutex_
+  int64_t taken_bytes_ = 0;   // guarded by mutex_
 };
 
 }  // namespace attendant::client

@@ -40,6 +40,13 @@ inline std::unique_ptr<v1::AttentionService::Stub> ConnectTo(
       address, grpc::InsecureChannelCredentials(), arguments));
 }
 
+// False where tests are told to serve on a GPU and there is none to be used.
+inline bool BackendIsThere() {
+  return !TestsOnCuda() ||
+         !absl::IsFailedPrecondition(
+             server::CreateEngine(SmallServerOptions().engine).status());
+}
+
 class RealServer {
  public:
   explicit RealServer(server::ServerOptions options = SmallServerOptions()) {

@@ -166,7 +166,7 @@ TEST_F(BatchSchedulerTest, IdentitiesShareByWeightWhateverTheyQueue) {
   EXPECT_EQ(order.substr(0, 3), "ggg");
   const std::string rest = order.substr(3);
   EXPECT_LT(rest.find('m'), 2u) << rest;
-  EXPECT_LT(rest.find('g'), 5u) << rest;
+  EXPECT_LT(rest.find('g'), 6u) << rest;
   EXPECT_EQ(std::count(rest.begin(), rest.end(), 'm'), 2) << rest;
   EXPECT_EQ(std::count(rest.begin(), rest.end(), 'p'), 4) << rest;
   EXPECT_EQ(std::count(rest.begin(), rest.end(), 'g'), 3) << rest;

@@ -206,9 +206,12 @@ class Service : public v1::AttentionService::Service {
 };
 
 int Main(int argc, char** argv) {
-  int cpu_threads = 0;
-#ifndef ATTENDANT_WITH_CUDA
-  cpu_threads = static_cast<int>(std::thread::hardware_concurrency());
+  int cpu_threads = static_cast<int>(std::thread::hardware_concurrency());
+#ifdef ATTENDANT_WITH_CUDA
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0) {
+    cpu_threads = 0;
+  }
 #endif
   constexpr char kFlag[] = "--cpu-threads=";
   if (argc > 1 && std::strncmp(argv[1], kFlag, sizeof(kFlag) - 1) == 0) {
