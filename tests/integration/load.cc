@@ -27,6 +27,7 @@ void RunLoad(const LoadOptions& options,
         const auto which = static_cast<size_t>(
             random.Below(static_cast<int64_t>(requests.size())));
         grpc::ClientContext context;
+        context.set_wait_for_ready(true);  // a connection may need a second try
         if (options.prepare) options.prepare(n, &context);
         v1::AttendResponse reply;
         ++tally->begun;

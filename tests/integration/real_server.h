@@ -66,6 +66,7 @@ class RealServer {
   grpc::Status Attend(const v1::AttendRequest& request,
                       v1::AttendResponse* reply) {
     grpc::ClientContext context;
+    context.set_wait_for_ready(true);  // a connection may need a second try
     return stub_->Attend(&context, request, reply);
   }
   // The same by the stream door, over `streams` connections.
