@@ -149,7 +149,7 @@ absl::StatusOr<AttendResult> Call(const Door& door, const AttendArgs& args,
   return result;
 }
 
-// Untimed calls, at least two a connection, until all are answered: the load is
+// Untimed calls, at least one a connection, until all are answered: the load is
 // what is measured, not a connection that failed to come about (gRPC tries it
 // again after 100 ms). A server that stays away is the measurement's to tell.
 template <typename CallOne>
@@ -160,8 +160,8 @@ void WarmUp(const BenchCase& one, const CallOne& call) {
   LoadPlan plan = one.plan;
   plan.rate = 0;
   plan.duration = nanoseconds(0);
-  plan.requests = std::max(one.warmup_calls * one.plan.callers,
-                           int64_t{2} * one.connections);
+  plan.requests =
+      std::max(one.warmup_calls * one.plan.callers, int64_t{one.connections});
   for (int round = 0; round < kRounds; ++round) {
     const LoadResult result = RunLoad(plan, SteadyLoadClock(), call);
     if (result.errors.count(absl::StatusCode::kUnavailable) == 0) return;
