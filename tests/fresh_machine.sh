@@ -6,7 +6,8 @@
 #
 # --ccache: a compiler cache, for developing (then it is no fresh machine, and
 # the result says so, as it does of jobs and the machine's load). --results: where
-# fresh_SUITE.log and fresh_machine.json go.
+# fresh_SUITE.log and fresh_machine.json go, which keeps what it holds of other
+# suites.
 # Packages come from where this machine has its own (clean_root.sh), those of
 # Python too: PIP_* and *_proxy are handed in.
 set -euo pipefail
@@ -68,7 +69,27 @@ summary() {
     cut -c1-160
 }
 
-rows=()
+# The record: a row a command, written as soon as it has ended. Rows of other
+# suites stay, each with its own commit.
+record() {  # SUITE COMMAND EXIT_CODE SECONDS
+  local file=$results/fresh_machine.json rows=() row
+  [ ! -f "$file" ] || mapfile -t rows < <(
+    sed -n 's/,$//; s/^  {/{/p' "$file" |
+      grep -v "\"suite\": \"$1\", \"command\": \"$2\"" || true)
+  rows+=("$(printf '{"suite": "%s", "command": "%s", "exit_code": %s, ' \
+    "$1" "$2" "$3")$(printf '"seconds": %s, "date": "%s", "commit": "%s", ' \
+    "$4" "$(date -u +%F)" "$commit")$(printf '"cores": %s, "jobs": "%s", ' \
+    "$(nproc)" "${CMAKE_BUILD_PARALLEL_LEVEL:-all}")$(printf \
+    '"load": %s, "compiler_cache": %s}' "$(cut -d' ' -f3 /proc/loadavg)" \
+    "$([ -n "$ccache" ] && echo true || echo false)")")
+  {
+    printf '{"command": "tests/fresh_machine.sh", "runs": [\n'
+    printf '  %s\n' "${rows[@]}" | sed '$!s/$/,/'
+    printf ' ]}\n'
+  } >"$file.new"
+  mv "$file.new" "$file"
+}
+
 failed=0
 for suite in "$@"; do
   root=$work/$suite-root log=$results/fresh_$suite.log
@@ -82,9 +103,7 @@ for suite in "$@"; do
     in_root "$root" bash -c "cd /root/attendant && $command" >>"$log" 2>&1 || code=$?
     seconds=$((SECONDS - start))
     printf '## exit code %s after %s s\n' "$code" "$seconds" >>"$log"
-    rows+=("$(printf \
-      '{"suite": "%s", "command": "%s", "exit_code": %s, "seconds": %s}' \
-      "$suite" "$command" $code $seconds)")
+    record "$suite" "$command" $code $seconds
     if [ "$code" != 0 ]; then
       failed=1
       tail -40 "$log"
@@ -93,15 +112,5 @@ for suite in "$@"; do
   summary "$log"
   rm -rf --one-file-system "$root"
 done
-{
-  printf '{"date": "%s", "commit": "%s",\n' "$(date -u +%F)" "$commit"
-  printf ' "command": "tests/fresh_machine.sh%s",\n' "${ccache:+ --ccache DIR}"
-  printf ' "cores": %s, "jobs": "%s", "load": %s, "compiler_cache": %s,\n' \
-    "$(nproc)" "${CMAKE_BUILD_PARALLEL_LEVEL:-all}" \
-    "$(cut -d' ' -f2 /proc/loadavg)" "$([ -n "$ccache" ] && echo true || echo false)"
-  printf ' "runs": [\n'
-  printf '%s\n' "${rows[@]}" | sed 's/^/  /; $!s/$/,/'
-  printf ' ]}\n'
-} >"$results/fresh_machine.json"
 cat "$results/fresh_machine.json"
 exit $failed
