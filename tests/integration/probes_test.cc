@@ -27,11 +27,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 server::ServerOptions ProbeServerOptions() {
   server::ServerOptions options = SmallServerOptions();
-  const char* backend = std::getenv("ATTENDANT_TEST_BACKEND");
-  if (backend != nullptr && std::string(backend) == "cuda") {
-    options.engine.backend = server::EngineOptions::Backend::kCuda;
-    options.engine.device_pool_bytes = int64_t{1} << 30;
-  }
+  if (TestsOnCuda()) options.engine.device_pool_bytes = int64_t{1} << 30;
   options.regions.buffers = options.regions.posix = true;
   options.regions.socket = RoadSocket();
   return options;

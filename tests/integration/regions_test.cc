@@ -267,12 +267,3 @@ TEST(RegionsTest, ManyConnectionsFillOneBuffer) {
 
 }  // namespace
 }  // namespace attendant::testing
-
-int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  if (!attendant::testing::BackendIsThere()) {
-    std::puts("skipped: there is no usable GPU");
-    return 77;  // ctest's SKIP_RETURN_CODE
-  }
-  return RUN_ALL_TESTS();
-}
