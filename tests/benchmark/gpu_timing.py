@@ -148,6 +148,8 @@ def machine():
         "cudnn": torch.backends.cudnn.version(),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime(
             "%Y-%m-%dT%H:%M:%SZ"),
-        "command": " ".join(["python3"] + sys.argv),
+        # Files by their names: the folders are one machine's own.
+        "command": " ".join(["python3"] + [os.path.basename(a) if "/" in a
+                                           else a for a in sys.argv]),
         "commit": commit(),
     }
