@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
@@ -18,9 +19,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kDigestBytes = 32;
+constexpr size_t kDigestChars = 64;
 constexpr size_t kMaxNameChars = 64;
 
+// In hexadecimal, lower case; empty if OpenSSL fails.
 std::string Sha256(const std::string& text) {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
@@ -28,13 +30,14 @@ std::string Sha256(const std::string& text) {
                  nullptr) != 1) {
     return "";
   }
-  return std::string(reinterpret_cast<char*>(digest), size);
+  return absl::BytesToHexString(
+      std::string(reinterpret_cast<char*>(digest), size));
 }
 
 // Takes the same time wherever two digests differ.
 bool SameDigest(const std::string& a, const std::string& b) {
-  return a.size() == kDigestBytes && b.size() == kDigestBytes &&
-         CRYPTO_memcmp(a.data(), b.data(), kDigestBytes) == 0;
+  return a.size() == kDigestChars && b.size() == kDigestChars &&
+         CRYPTO_memcmp(a.data(), b.data(), kDigestChars) == 0;
 }
 
 class Parser {
@@ -169,7 +172,7 @@ absl::StatusOr<std::shared_ptr<const AccessPolicy>> AccessPolicy::Parse(
     ASSIGN_OR_RETURN(known.certificate_name,
                      parser.Text(list[i], field, "certificate_name"));
     const bool is_hex =
-        hex.size() == 2 * kDigestBytes &&
+        hex.size() == kDigestChars &&
         hex.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
     if (!hex.empty() && !is_hex) {
       return parser.Bad(absl::StrCat(field, ".token_sha256"),
@@ -180,7 +183,7 @@ absl::StatusOr<std::shared_ptr<const AccessPolicy>> AccessPolicy::Parse(
       return parser.Bad(field, "without credentials",
                         "known by token_sha256 or certificate_name");
     }
-    known.token_sha256 = absl::HexStringToBytes(hex);
+    known.token_sha256 = absl::AsciiStrToLower(hex);
     RETURN_IF_ERROR(parser.TakeRights(list[i], field, identity.get()));
     known.identity = std::move(identity);
     policy->known_.push_back(std::move(known));

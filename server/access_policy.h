@@ -66,7 +66,7 @@ class AccessPolicy {
  private:
   struct Known {
     std::shared_ptr<const Identity> identity;
-    std::string token_sha256;      // 32 bytes, or empty
+    std::string token_sha256;      // 64 lower-case hex digits, or empty
     std::string certificate_name;  // or empty
   };
   std::shared_ptr<const Identity> Find(const Credentials& credentials) const;
