@@ -134,9 +134,10 @@ class NativeCore:
         )
         self.handle = handle
         self._end = Cancel(library)
-        self._cancels: set[Cancel] = set()
-        self._changed = threading.Condition()
-        self._active = 0
+        # Calls under way, by the id of an object of each: what ends it, if it has
+        # that of its own. Changed without a lock, one step at a time.
+        self._running: dict[int, Cancel | None] = {}
+        self._changed = threading.Condition()  # for close() to wait
         self._closed = False
 
     def close(self) -> None:
@@ -145,9 +146,10 @@ class NativeCore:
             if self._closed:
                 return
             self._closed = True
-            for cancel in (self._end, *self._cancels):
-                cancel.request()
-            self._changed.wait_for(lambda: self._active == 0)
+            for cancel in (self._end, *list(self._running.values())):
+                if cancel is not None:
+                    cancel.request()
+            self._changed.wait_for(lambda: not self._running)
         if os.getpid() == self._process:
             self.library.client_free(self.handle)
 
@@ -166,8 +168,7 @@ class NativeCore:
     ) -> AttendResult:
         """The answer, by time.monotonic() == deadline."""
         call = prepare(q, k, v, options)
-        args = byref(call.args)
-        return self._answer(self.library.attend, call, args, deadline, cancel)
+        return self._answer(self.library.attend, call, call.args, deadline, cancel)
 
     def attend_prepared(
         self, call: Call, prepared: c_void_p, deadline: float
@@ -185,27 +186,28 @@ class NativeCore:
         cancel: Cancel | None,
     ) -> AttendResult:
         result = c_void_p()
-        self._begin(cancel)
+        self._begin(id(result), cancel)
         try:
-            left = int((deadline - time.monotonic()) * 1e9)
+            left = max(int((deadline - time.monotonic()) * 1e9), 1)
             handle = (cancel or self._end).handle
-            error = function(self.handle, what, max(left, 1), handle, byref(result))
+            error = function(self.handle, what, left, handle, result)
         finally:
-            self._end_of(cancel)
-        self.raise_for(error)
+            self._end_of(id(result))
+        if error:
+            self.raise_for(error)
         return self._result_of(call, Answered(self.library, result))
 
     def get_server_info(self, deadline: float) -> ServerInfo:
         """What the server is."""
         info = c_void_p()
-        self._begin(None)
+        self._begin(id(info), None)
         try:
             left = int((deadline - time.monotonic()) * 1e9)
             error = self.library.get_server_info(
                 self.handle, c_int64(max(left, 1)), byref(info)
             )
         finally:
-            self._end_of(None)
+            self._end_of(id(info))
         self.raise_for(error)
         try:
             assert info.value is not None
@@ -213,26 +215,22 @@ class NativeCore:
         finally:
             self.library.server_info_free(info)
 
-    def _begin(self, cancel: Cancel | None) -> None:
+    def _begin(self, call: int, cancel: Cancel | None) -> None:
         """close() waits for what lies between this and _end_of."""
         if os.getpid() != self._process:
             raise AttendantError(
                 StatusCode.FAILED_PRECONDITION,
                 "this client was made before a fork: make one in each process",
             )
-        with self._changed:
-            if self._closed:
-                raise AttendantError(StatusCode.CANCELLED, "the client is closed")
-            self._active += 1
-            if cancel is not None:
-                self._cancels.add(cancel)
+        self._running[call] = cancel
+        if self._closed:  # close() looks after it said so: one of the two sees
+            self._end_of(call)
+            raise AttendantError(StatusCode.CANCELLED, "the client is closed")
 
-    def _end_of(self, cancel: Cancel | None) -> None:
-        with self._changed:
-            self._active -= 1
-            if cancel is not None:
-                self._cancels.discard(cancel)
-            if self._closed:
+    def _end_of(self, call: int) -> None:
+        del self._running[call]
+        if self._closed:
+            with self._changed:
                 self._changed.notify_all()
 
     def raise_for(self, error: int | None) -> None:

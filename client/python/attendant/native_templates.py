@@ -34,10 +34,9 @@ _SCALARS = {
     "mask_bits",
 }
 _WORDS = ctypes.c_uint64 * (ctypes.sizeof(types.Args) // 8)
-_AT = {
-    name: getattr(types.Args, name).offset // 8
-    for name in ["q", "k", "v", "out", "lse"]
-}
+_Q, _K, _V, _OUT, _LSE = (
+    getattr(types.Args, name).offset // 8 for name in ("q", "k", "v", "out", "lse")
+)
 _MOST = 1024
 _templates: dict[Any, Template] = {}
 
@@ -46,21 +45,55 @@ class Template:
     """A struct whose addresses are still to be set, and its answer's shapes."""
 
     def __init__(self, call: Call) -> None:
-        self.args = call.args
+        self._args = call.args
+        self._free: list[tuple[types.Args, Any]] = []
         self.out_shape = tuple(call.out.shape)
         self.out_dtype = call.args.output_dtype or call.args.q.dtype
         self.lse_shape = None if call.lse is None else tuple(call.lse.shape)
+
+    def take(self) -> tuple[types.Args, Any]:
+        """A struct for one call, and the words of its memory."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            args = types.Args.from_buffer_copy(self._args)
+            return args, _WORDS.from_buffer(args)
+
+    def give_back(self, taken: tuple[types.Args, Any]) -> None:
+        """For another call."""
+        self._free.append(taken)
 
 
 class QuickCall:
     """As Call. Who asks keeps the tensors alive."""
 
-    __slots__ = ("args", "lse", "model", "out")
+    __slots__ = ("_taken", "_template", "args", "lse", "model", "out")
 
-    def __init__(self, args: types.Args, model: Any, out: Any, lse: Any) -> None:
-        self.args = args
+    def __init__(self, template: Template, model: Any) -> None:
+        self._template = template
+        self._taken = template.take()
+        self.args = self._taken[0]
         self.model = model
+        self.out: Any = None
+        self.lse: Any = None
+
+    def __del__(self) -> None:
+        self._template.give_back(self._taken)
+
+    def place(self, q: Any, k: Any, v: Any, out: Any, lse: Any) -> None:
+        """Sets every address; None of the answer = new memory."""
+        template, words = self._template, self._taken[1]
+        words[_Q] = _address(q)
+        words[_K] = _address(k)
+        words[_V] = _address(v)
+        if out is None:
+            out = empty_like(q, template.out_dtype, template.out_shape)
+        words[_OUT] = _address(out)
         self.out = out
+        if template.lse_shape is not None and self.args.return_lse:
+            if lse is None:
+                lse = empty_like(q, DTYPES["fp32"], template.lse_shape)
+            words[_LSE] = _address(lse)
         self.lse = lse
 
 
@@ -113,17 +146,6 @@ def prepare(q: Any, k: Any, v: Any, options: AttendOptions) -> Call | QuickCall:
                 _templates.clear()
             _templates[key] = Template(call)
         return call
-    args = types.Args.from_buffer_copy(template.args)
-    words = _WORDS.from_buffer(args)
-    words[_AT["q"]] = _address(q)
-    words[_AT["k"]] = _address(k)
-    words[_AT["v"]] = _address(v)
-    out, lse = options.get("out"), options.get("lse")
-    if out is None:
-        out = empty_like(q, template.out_dtype, template.out_shape)
-    words[_AT["out"]] = _address(out)
-    if template.lse_shape is not None and args.return_lse:
-        if lse is None:
-            lse = empty_like(q, DTYPES["fp32"], template.lse_shape)
-        words[_AT["lse"]] = _address(lse)
-    return QuickCall(args, q, out, lse)
+    quick = QuickCall(template, q)
+    quick.place(q, k, v, options.get("out"), options.get("lse"))
+    return quick

@@ -1,13 +1,10 @@
-"""What the native core does beside the grpcio one: views, memory, calls under way."""
+"""What the native core does beside the grpcio one: views, memory, structs."""
 
-import asyncio
 import ctypes
 import gc
-import multiprocessing
 import os
 import subprocess
 import sys
-import threading
 
 import ml_dtypes
 import numpy as np
@@ -206,99 +203,6 @@ def test_values_that_do_not_fit_are_refused_before_they_are_cut(client):
         assert caught.value.field == field
     with pytest.raises(TypeError, match="softmx_scale"):
         ask(client, Q, softmx_scale=1)
-
-
-@pytest.fixture
-def gate(fake):
-    """A server that answers only once it is released, and what it saw."""
-    arrived, release = threading.Event(), threading.Event()
-
-    def answer(request, context):
-        arrived.set()
-        release.wait(30)
-        return echo_q(request, context)
-
-    yield fake(answer).target, arrived
-    release.set()
-
-
-def test_a_future_is_aborted(gate):
-    target, arrived = gate
-    with attendant.Client(target, core="native") as client:
-        future = client.submit(Q, Q, Q, timeout=30)
-        assert arrived.wait(30)
-        future.abort()
-        with pytest.raises(attendant.AttendantError, match="CANCELLED"):
-            future.result(30)
-
-
-def test_a_cancelled_task_ends_its_call(gate):
-    target, arrived = gate
-
-    async def run():
-        async with attendant.AsyncClient(target, core="native") as client:
-            task = asyncio.create_task(client.attend(Q, Q, Q, timeout=30))
-            await asyncio.to_thread(arrived.wait, 30)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    asyncio.run(run())
-
-
-def test_close_ends_calls_under_way(gate):
-    target, arrived = gate
-    client = attendant.Client(target, core="native")
-    failures = []
-
-    def call():
-        try:
-            client.attend(Q, Q, Q, timeout=30)
-        except attendant.AttendantError as error:
-            failures.append(error.code)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    assert arrived.wait(30)
-    client.close()
-    thread.join()
-    assert failures == [attendant.StatusCode.CANCELLED]
-    with pytest.raises(attendant.AttendantError, match="closed"):
-        client.attend(Q, Q, Q, timeout=30)
-
-
-def test_other_python_threads_run_during_a_call(gate):
-    target, arrived = gate
-    with attendant.Client(target, core="native") as client:
-        thread = threading.Thread(
-            target=lambda: pytest.raises(
-                attendant.AttendantError, client.attend, Q, Q, Q, timeout=30
-            )
-        )
-        thread.start()
-        assert arrived.wait(30), "this thread holds the interpreter"
-        client.close()
-        thread.join()
-
-
-def _call_in_child(client, queue):
-    try:
-        client.attend(Q, Q, Q, timeout=5)
-        queue.put("answered")
-    except attendant.AttendantError as error:
-        queue.put(error.code.name)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_fork_of_a_client_is_refused():
-    client = attendant.Client("localhost:1", core="native")
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    child = context.Process(target=_call_in_child, args=(client, queue))
-    child.start()
-    assert queue.get(timeout=30) == "FAILED_PRECONDITION"
-    child.join()
-    client.close()
 
 
 def test_errors_of_both_cores_are_the_same(fake):

@@ -1,0 +1,137 @@
+"""Calls of the native core from several threads, tasks and processes."""
+
+import asyncio
+import multiprocessing
+import os
+import sys
+import threading
+from concurrent import futures
+
+import numpy as np
+import pytest
+
+import attendant
+from fake_server import echo_q
+
+LIBRARY = os.environ.get("ATTENDANT_CLIENT_LIBRARY", "")
+pytestmark = pytest.mark.skipif(
+    not os.path.exists(LIBRARY), reason="no library at ATTENDANT_CLIENT_LIBRARY"
+)
+Q = np.arange(24, dtype=np.float32).reshape(1, 4, 3, 2)
+
+
+@pytest.fixture
+def eager_threads():
+    """Threads that take turns as often as Python lets them."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("eager_threads")
+def test_many_threads_calls_of_one_shape_read_their_own_tensors(fake):
+    with attendant.Client(fake(echo_q).target, core="native") as client:
+
+        def repeat(number):
+            q = np.full_like(Q, number)
+            return all(
+                (client.attend(q, q, q, timeout=30).out == number).all()
+                for _ in range(200)
+            )
+
+        with futures.ThreadPoolExecutor(8) as threads:
+            assert all(threads.map(repeat, range(8)))
+
+
+@pytest.fixture
+def gate(fake):
+    """A server that answers only once it is released, and what it saw."""
+    arrived, release = threading.Event(), threading.Event()
+
+    def answer(request, context):
+        arrived.set()
+        release.wait(30)
+        return echo_q(request, context)
+
+    yield fake(answer).target, arrived
+    release.set()
+
+
+def test_a_future_is_aborted(gate):
+    target, arrived = gate
+    with attendant.Client(target, core="native") as client:
+        future = client.submit(Q, Q, Q, timeout=30)
+        assert arrived.wait(30)
+        future.abort()
+        with pytest.raises(attendant.AttendantError, match="CANCELLED"):
+            future.result(30)
+
+
+def test_a_cancelled_task_ends_its_call(gate):
+    target, arrived = gate
+
+    async def run():
+        async with attendant.AsyncClient(target, core="native") as client:
+            task = asyncio.create_task(client.attend(Q, Q, Q, timeout=30))
+            await asyncio.to_thread(arrived.wait, 30)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(run())
+
+
+def test_close_ends_calls_under_way(gate):
+    target, arrived = gate
+    client = attendant.Client(target, core="native")
+    failures = []
+
+    def call():
+        try:
+            client.attend(Q, Q, Q, timeout=30)
+        except attendant.AttendantError as error:
+            failures.append(error.code)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert arrived.wait(30)
+    client.close()
+    thread.join()
+    assert failures == [attendant.StatusCode.CANCELLED]
+    with pytest.raises(attendant.AttendantError, match="closed"):
+        client.attend(Q, Q, Q, timeout=30)
+
+
+def test_other_python_threads_run_during_a_call(gate):
+    target, arrived = gate
+    with attendant.Client(target, core="native") as client:
+        thread = threading.Thread(
+            target=lambda: pytest.raises(
+                attendant.AttendantError, client.attend, Q, Q, Q, timeout=30
+            )
+        )
+        thread.start()
+        assert arrived.wait(30), "this thread holds the interpreter"
+        client.close()
+        thread.join()
+
+
+def _call_in_child(client, queue):
+    try:
+        client.attend(Q, Q, Q, timeout=5)
+        queue.put("answered")
+    except attendant.AttendantError as error:
+        queue.put(error.code.name)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fork_of_a_client_is_refused():
+    client = attendant.Client("localhost:1", core="native")
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_call_in_child, args=(client, queue))
+    child.start()
+    assert queue.get(timeout=30) == "FAILED_PRECONDITION"
+    child.join()
+    client.close()
