@@ -59,6 +59,25 @@ def sdpa(backend, q, k, v, causal):
         return None
 
 
+def fa4(q, k, v, causal):
+    """The same of FlashAttention-4 (PyPI's flash-attn-4), which compiles its
+    kernel on the first call, or None if it refuses them."""
+    from flash_attn.cute import flash_attn_func
+
+    def call():
+        with torch.no_grad():
+            answer = flash_attn_func(q, k, v, causal=causal)
+        return (answer[0] if isinstance(answer, tuple) else answer
+                ).transpose(1, 2)
+    try:
+        call()
+        torch.cuda.synchronize()
+        return call
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        print(f"  FA4 refuses: {str(error)[:200]}", flush=True)
+        return None
+
+
 class Bench:
     """Runs rows, keeps results, prints a line each."""
 
@@ -92,7 +111,7 @@ class Bench:
         return difference
 
     def time(self, group, label, q, k, v, causal, flops):
-        """Times all three; returns the fields every row shares."""
+        """Times all of them; returns the fields every row shares."""
         out = torch.full((*q.shape[:3], v.shape[3]), float("nan"),
                          device="cuda", dtype=q.dtype)
         functions = {}
@@ -102,6 +121,10 @@ class Bench:
             call = sdpa(backend, q, k, v, causal)
             if call is not None:
                 functions[backend] = call
+        if self.options.fa4:
+            call = fa4(q, k, v, causal)
+            if call is not None:
+                functions["fa4"] = call
         # What is compared with, before `out` is overwritten by timing.
         want = functions[next(iter(functions))]() if functions else None
         ours, plan = self.ours([attention_c.problem(q, k, v, out, causal)])
@@ -116,13 +139,13 @@ class Bench:
         del want
         begin = time.monotonic()
         timings = gpu_timing.interleaved(functions, reps=self.options.reps)
-        for name in ("ours", "cudnn", "fa2"):
+        for name in ("ours", "cudnn", "fa2") + (("fa4",) * self.options.fa4):
             timing = timings.get(name)
             fields[name + "_ms"] = timing and timing.ms()
             fields[name + "_call_ms"] = timing and timing.call_ms()
         if ours is not None:
             fields["ours_tflops"] = flops / fields["ours_ms"] / 1e9
-            for peer in ("cudnn", "fa2"):
+            for peer in ("cudnn", "fa2", "fa4"):
                 if peer in timings:
                     fields["ratio_" + peer] = gpu_timing.paired_ratio(
                         timings[peer], timings["ours"])
@@ -145,7 +168,8 @@ class Bench:
               f"{number(fields['cudnn_ms'], 8, 4)}  fa2 "
               f"{number(fields['fa2_ms'], 8, 4)}  x cudnn "
               f"{number(fields.get('ratio_cudnn'), 6, 3)}  x fa2 "
-              f"{number(fields.get('ratio_fa2'), 6, 3)}  call "
+              f"{number(fields.get('ratio_fa2'), 6, 3)}  x fa4 "
+              f"{number(fields.get('ratio_fa4'), 6, 3)}  call "
               f"{number(fields['ours_call_ms'], 8, 4)} {fields['kernel']}",
               flush=True)
 
@@ -301,11 +325,13 @@ class Bench:
             least, where = min(ratios)
             print(f"{group:12s} {len(ratios):6d}   {mean:23.3f}   "
                   f"{least:.3f} ({where})")
-        fa2 = [row["ratio_fa2"] for row in self.rows["forward"]
-               if row.get("ratio_fa2") and row["group"] == "bf16"]
-        if fa2:
-            mean = math.exp(sum(map(math.log, fa2)) / len(fa2))
-            print(f"bf16 x FA2: geometric mean {mean:.3f} of {len(fa2)} points")
+        for peer in ("fa2", "fa4"):
+            ratios = [row["ratio_" + peer] for row in self.rows["forward"]
+                      if row.get("ratio_" + peer) and row["group"] == "bf16"]
+            if ratios:
+                mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+                print(f"bf16 x {peer.upper()}: geometric mean {mean:.3f}, least "
+                      f"{min(ratios):.3f} of {len(ratios)} points")
         by_point = {(r["batch"], r["seqlen_kv"], r["seqlen_q"]): r["ours_us"]
                     for r in self.rows["decode"] if r["ours_us"]}
         growth = [(us / by_point[(b, n, 1)], b, n, sq)
@@ -335,6 +361,8 @@ def main():
     parser.add_argument("--reps", type=int, default=30)
     parser.add_argument("--no-fa2", action="store_true",
                         help="leave FlashAttention-2 out")
+    parser.add_argument("--fa4", action="store_true", help="beside "
+                        "FlashAttention-4 (pip install flash-attn-4), too")
     options = parser.parse_args()
     groups = options.groups.split(",")
     unknown = set(groups) - set(GROUPS)
