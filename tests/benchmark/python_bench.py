@@ -8,9 +8,13 @@
 Closed loop, one caller, fp16, 16 heads of 128. Clients: cpp (`attendant bench`,
 which prepares its calls), python (native core, numpy, a prepared call),
 python_out (attend, `out=` reused), python_new_array (each answer in an array of
-its own), python_torch (torch tensors, `out=`), python_grpcio (where grpcio is). One server for all; rounds alternate, and a row's p50_ms is
-the median of its rounds' medians. Writes NAME.json and NAME.meta.json, which
-holds each door's distance to its bar: 15 % at 8192 tokens, 60 us at 128.
+its own), python_torch (torch tensors, `out=`), python_grpcio (where grpcio is);
+on the door "ipc" all tensors are torch's, in GPU memory. plain_grpcio is no
+client of ours: a server and a client as one writes them in an afternoon of
+Python (transport/python_grpcio_peer.py). One server for all others; rounds
+alternate, and a row's p50_ms is the median of its rounds' medians. Writes
+NAME.json and NAME.meta.json, which holds each door's distance to its bar: 15 %
+at 8192 tokens, 60 us at 128.
 """
 
 import argparse
@@ -54,13 +58,15 @@ class PythonCaller:
         shape = (1, seqlen, HEADS, HEAD_DIM)
         self._tensors = [random.standard_normal(shape, np.float32).astype(
             np.float16) for _ in range(3)]
-        self._options = {"timeout": 120}
-        if kind == "python_torch":
+        out = np.zeros(shape, np.float16)
+        if kind == "python_torch" or door == "ipc":
             import torch
-            self._tensors = [torch.from_numpy(x) for x in self._tensors]
-            self._options["out"] = torch.empty_like(self._tensors[0])
-        elif kind in ("python", "python_out"):
-            self._options["out"] = np.zeros(shape, np.float16)
+            device = "cuda" if door == "ipc" else "cpu"
+            *self._tensors, out = (torch.from_numpy(x).to(device)
+                                   for x in (*self._tensors, out))
+        self._options = {"timeout": 120}
+        if kind != "python_new_array":
+            self._options["out"] = out
         self._attend = self._client.attend
         if kind == "python":
             out = self._options.pop("out")
@@ -83,14 +89,30 @@ class PythonCaller:
         self._client.close()
 
 
+class PlainGrpcio:
+    """The afternoon's server and client."""
+
+    def __init__(self, seqlen):
+        self._shape = (1, seqlen, HEADS, HEAD_DIM, 0)
+        self._peer = processes.python_peer("python_grpcio")
+
+    def median(self, calls):
+        """Milliseconds."""
+        return self._peer.calls(self._shape, 1, calls)["p50_ms"]
+
+    def close(self):
+        self._peer.stop()
+
+
 def callers_of(kinds, target, door, seqlen, missing):
     """Those that can be made; the others' reasons go into `missing`."""
     callers = {}
     for kind in kinds:
-        if kind == "python_grpcio" and door != "unary":
+        if kind in ("python_grpcio", "plain_grpcio") and door != "unary":
             continue
         try:
-            callers[kind] = PythonCaller(kind, target, door, seqlen)
+            callers[kind] = (PlainGrpcio(seqlen) if kind == "plain_grpcio" else
+                             PythonCaller(kind, target, door, seqlen))
             callers[kind].median(1)
         except Exception as error:
             missing[f"{kind} {door}"] = str(error)[:200]
@@ -126,7 +148,7 @@ def bars(rows):
     """Per door and length: what Python adds, and what it may add."""
     found = []
     for row in rows:
-        if row["client"] == "cpp":
+        if row["client"] in ("cpp", "plain_grpcio"):
             continue
         cpp = next(r["p50_ms"] for r in rows if r["client"] == "cpp" and
                    r["door"] == row["door"] and r["seqlen"] == row["seqlen"])
@@ -169,7 +191,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--calls", type=int, default=15)
     parser.add_argument("--kinds", default="python,python_out,python_new_array,"
-                        "python_torch,python_grpcio")
+                        "python_torch,python_grpcio,plain_grpcio")
     args = parser.parse_args()
     args.server = args.server or args.build / "server" / "attendant-server"
     args.client = args.client or args.build / "client" / "cpp" / "attendant"
