@@ -19,7 +19,7 @@ struct Option {
   std::function<absl::Status(const std::string& text)> set;
 };
 
-// Every flag but config, help and version. Setters write into `options`, which
+// Every flag but config, help, selftest and version. Setters write into `options`, which
 // outlives the table.
 std::vector<Option> OptionTable(ServerOptions* options);
 

@@ -64,6 +64,8 @@ absl::StatusOr<std::vector<Setting>> SplitArguments(
       line->help = true;
     } else if (argument == "--version") {
       line->version = true;
+    } else if (argument == "--selftest") {
+      line->selftest = true;
     } else if (argument.rfind("--", 0) != 0) {
       return absl::InvalidArgumentError("'" + argument +
                                         "' is not a flag (--name=value)");
@@ -174,7 +176,12 @@ std::string HelpText() {
       "      read `name = value` lines (# starts a comment) with the names\n"
       "      below; flags win over the file\n"
       "  --version\n"
-      "      print the version and exit\n";
+      "      print the version and exit\n"
+      "  --selftest\n"
+      "      check that this node can serve what the other flags say "
+      "(kernels,\n"
+      "      memory, doors), print a table and exit: 0, or 5 if a check "
+      "failed\n";
   for (const Option& option : OptionTable(&defaults)) {
     text += "  --" + option.name + " " + option.value + "   (default: " +
             (option.initial.empty() ? "empty" : option.initial) + ")\n      " +

@@ -58,6 +58,7 @@ struct CommandLine {
   ServerOptions options;
   bool help = false;
   bool version = false;
+  bool selftest = false;
 };
 
 // `arguments` without the program's name: --name=value or --name value. A file

@@ -13,6 +13,7 @@
 
 #include "server/attention_server.h"
 #include "server/log.h"
+#include "server/selftest/selftest.h"
 #include "server/server_info.h"
 #include "server/server_options.h"
 #include "server/warm_up.h"
@@ -26,6 +27,7 @@ enum ExitCode {
   kBadFlags = 2,
   kUnhealthy = 3,  // the device failed: restart me
   kCutOff = 4,     // calls were left when the drain's time was over
+  kUnfit = 5,      // a check of --selftest failed
 };
 
 sigset_t AwaitedSignals() {
@@ -151,6 +153,11 @@ ExitCode Run(const std::vector<std::string>& arguments,
 
   const ServerOptions& options = line->options;
   SetLogLevel(options.log_level);
+  if (line->selftest) {
+    // The table is for people; the log only tells of what goes wrong.
+    SetLogLevel(std::max(options.log_level, LogLevel::kWarning));
+    return RunSelftest(options, stdout) ? kDrained : kUnfit;
+  }
   auto engine = make_engine(options.engine);
   if (!engine.ok()) {
     Log(LogLevel::kError, "cannot start the engine",

@@ -23,7 +23,8 @@ class FakeHostPool final : public server::HostMemoryPool {
     used_ += bytes;
     return server::HostBlock(this, new std::byte[bytes + 1], bytes);
   }
-  int64_t capacity_bytes() const override { return int64_t{1} << 40; }
+  int64_t capacity_bytes() const override { return capacity_; }
+  void set_capacity_bytes(int64_t bytes) { capacity_ = bytes; }
   int64_t used_bytes() const override {
     std::lock_guard lock(mu_);
     return used_;
@@ -37,6 +38,7 @@ class FakeHostPool final : public server::HostMemoryPool {
   }
   mutable std::mutex mu_;
   int64_t used_ = 0;  // guarded by mu_
+  std::atomic<int64_t> capacity_{int64_t{1} << 40};  // said, not held to
 };
 
 class FakeAttentionEngine final : public server::AttentionEngine {
@@ -80,6 +82,8 @@ class FakeAttentionEngine final : public server::AttentionEngine {
   }
   // From now on, O and LSE are all bits set (NaN).
   void AnswerWrong() { wrong_ = true; }
+  // What the pool says of itself; nothing is refused.
+  void SetPoolCapacity(int64_t bytes) { pool_.set_capacity_bytes(bytes); }
   void BreakWith(std::string reason) {
     std::lock_guard lock(mu_);
     unhealthy_reason_ = std::move(reason);
