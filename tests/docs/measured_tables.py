@@ -56,6 +56,7 @@ def forward_ratios():
         "odd": "head sizes 40 to 192",
     }
     rows = load("forward_h200")
+    fa4 = [row["ratio_fa4"] for row in load("forward_fa4_h200")]
     lines = []
     for group, title in titles.items():
         of_group = [row for row in rows if row["group"] == group]
@@ -64,12 +65,31 @@ def forward_ratios():
         lines.append(
             [title, len(ratios), f"{geometric_mean(ratios):.3f}"]
             + [f"{min(ratios):.3f}", f"{geometric_mean(fa2):.2f}" if fa2 else "-"]
+            + [f"{geometric_mean(fa4):.3f}" if group == "bf16" else "-"]
         )
     (ragged,) = load("ragged_h200")
     shown = f"{ragged['requests']} requests of 64 to 8192 tokens, one launch"
-    lines.append([shown, 1, *[f"{ragged['ratio_cudnn']:.2f}"] * 2, "-"])
-    head = ["shapes", "points", "times cuDNN", "least", "times FA2"]
+    lines.append([shown, 1, *[f"{ragged['ratio_cudnn']:.2f}"] * 2, "-", "-"])
+    head = ["shapes", "points", "times cuDNN", "least", "times FA2", "times FA4"]
     return table(head, lines)
+
+
+def forward_fa4():
+    """Paired ratios to FlashAttention-4 at the 36 bf16 points."""
+    rows = load("forward_fa4_h200")
+    lengths = sorted({row["seqlen"] for row in rows})
+    lines = []
+    for dim in (64, 128, 256):
+        for causal in (False, True):
+            found = {
+                row["seqlen"]: row["ratio_fa4"]
+                for row in rows
+                if (row["head_dim"], row["causal"]) == (dim, causal)
+            }
+            name = f"d{dim} {'causal' if causal else 'full'}"
+            lines.append([name, *(f"{found[n]:.3f}" for n in lengths)])
+    names = [str(n) if n < 1000 else f"{n // 1024}k" for n in lengths]
+    return table(["times FA4, bf16", *names], lines)
 
 
 def decode():
@@ -184,6 +204,7 @@ def images():
 TABLES = {
     "forward": forward,
     "forward_ratios": forward_ratios,
+    "forward_fa4": forward_fa4,
     "decode": decode,
     "memory": memory,
     "cpu": cpu,
