@@ -18,7 +18,9 @@ at 8192 tokens, 60 us at 128.
 """
 
 import argparse
+import atexit
 import datetime
+import functools
 import json
 import pathlib
 import platform
@@ -46,6 +48,16 @@ def cpp_median(command, target, door, seqlen, calls):
     return json.loads(done.stdout)["rows"][0]["p50_ms"]
 
 
+@functools.cache
+def arrays(seqlen):
+    """Of q, k and v; nobody writes to them."""
+    import numpy as np
+    random = np.random.default_rng(0)
+    shape = (1, seqlen, HEADS, HEAD_DIM)
+    return [random.standard_normal(shape, np.float32).astype(np.float16)
+            for _ in range(3)]
+
+
 class PythonCaller:
     """The same loop in Python, by one kind of client."""
 
@@ -54,11 +66,8 @@ class PythonCaller:
         import numpy as np
         core = "grpcio" if kind == "python_grpcio" else "native"
         self._client = attendant.Client(target, core=core, door=door)
-        random = np.random.default_rng(0)
-        shape = (1, seqlen, HEADS, HEAD_DIM)
-        self._tensors = [random.standard_normal(shape, np.float32).astype(
-            np.float16) for _ in range(3)]
-        out = np.zeros(shape, np.float16)
+        self._tensors = arrays(seqlen)
+        out = np.zeros_like(self._tensors[0])
         if kind == "python_torch" or door == "ipc":
             import torch
             device = "cuda" if door == "ipc" else "cpu"
@@ -69,7 +78,7 @@ class PythonCaller:
             self._options["out"] = out
         self._attend = self._client.attend
         if kind == "python":
-            out = self._options.pop("out")
+            del self._options["out"]
             self._attend = self._client.prepare(*self._tensors, out=out).attend
             self._tensors = []
 
@@ -89,19 +98,26 @@ class PythonCaller:
         self._client.close()
 
 
+@functools.cache
+def plain_server():
+    """The afternoon's server: it takes long to start."""
+    peer = processes.python_peer("python_grpcio")
+    atexit.register(peer.stop)
+    return peer
+
+
 class PlainGrpcio:
-    """The afternoon's server and client."""
+    """The afternoon's client."""
 
     def __init__(self, seqlen):
         self._shape = (1, seqlen, HEADS, HEAD_DIM, 0)
-        self._peer = processes.python_peer("python_grpcio")
 
     def median(self, calls):
         """Milliseconds."""
-        return self._peer.calls(self._shape, 1, calls)["p50_ms"]
+        return plain_server().calls(self._shape, 1, calls)["p50_ms"]
 
     def close(self):
-        self._peer.stop()
+        """The server stays for the next."""
 
 
 def callers_of(kinds, target, door, seqlen, missing):

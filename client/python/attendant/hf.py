@@ -3,11 +3,11 @@
     attendant.hf.install("localhost:50051")
     model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="attendant")
 
-transformers 4.53 and later. GQA, sliding windows, softcap, sinks, padding masks
-and packed batches (by position_ids, or by cu_seq_lens of a flattening collator)
-are served. What is not raises NotImplementedError: dropout while training,
-backward, paged caches, position biases (T5) and head masks. output_attentions
-gets None, and one warning.
+transformers 4.53 and later; BERT before 5.0 by hf_bert, which says its limits. GQA,
+sliding windows, softcap, sinks, padding masks and packed batches (by position_ids,
+or by cu_seq_lens of a flattening collator) are served. What is not raises
+NotImplementedError: dropout while training, backward, paged caches, position biases
+(T5) and head masks. output_attentions gets None, and one warning.
 
 The cache stays with the model: prefill and encoders are what this is for. A
 step of generation sends all of K and V, and one that sends much says so once.
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from attendant import hf_bert
 from attendant.client import Client
 from attendant.default import set_default_client
 from attendant.torch_ops import call
@@ -56,6 +57,7 @@ def install(target: str | Client | None = None, *, timeout: float = 600.0) -> No
     AttentionMaskInterface.register(NAME, mask)
     AttentionInterface.register(f"paged|{NAME}", _paged)
     AttentionMaskInterface.register(f"paged|{NAME}", mask)
+    hf_bert.register(NAME, attention)
 
 
 def mask(*arguments: Any, **options: Any) -> torch.Tensor | None:

@@ -1,5 +1,6 @@
 """Small models of real architectures, and batches of every kind for them."""
 
+import copy
 import dataclasses
 
 import torch
@@ -76,8 +77,7 @@ def bert():
 
 
 CAUSAL = {"llama": llama, "gemma": gemma, "gpt_oss": gpt_oss}
-# Before 5.0 BERT takes no attention but transformers' own.
-BUILDERS = {**CAUSAL, "bert": bert} if VERSION >= (5, 0) else CAUSAL
+BUILDERS = {**CAUSAL, "bert": bert}
 
 
 def build(name, dtype, device):
@@ -158,9 +158,20 @@ def eager_logits(model, kind, causal):
     return torch.cat([logits_of(model, "eager", batch) for batch in batches])
 
 
+def with_attention(model, implementation):
+    """The model, or a copy: BERT before 5.0 takes it while it is made alone."""
+    if VERSION >= (5, 0) or not isinstance(model, BertForMaskedLM):
+        model.set_attn_implementation(implementation)
+        return model
+    config = copy.deepcopy(model.config)
+    made = BertForMaskedLM._from_config(config, attn_implementation=implementation)
+    made.load_state_dict(model.state_dict())
+    return made.eval().to(model.device, model.dtype)
+
+
 def logits_of(model, implementation, batch):
     """Of the real tokens, float64, [tokens, vocabulary]."""
-    model.set_attn_implementation(implementation)
+    model = with_attention(model, implementation)
     device = next(model.parameters()).device
     inputs = {
         name: value.to(device) if torch.is_tensor(value) else value

