@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -18,6 +19,7 @@ LIBRARY = os.environ.get("ATTENDANT_CLIENT_LIBRARY", "")
 pytestmark = pytest.mark.skipif(
     not os.path.exists(LIBRARY), reason="no library at ATTENDANT_CLIENT_LIBRARY"
 )
+ROOT = pathlib.Path(__file__).parents[3]
 Q = np.arange(24, dtype=np.float32).reshape(1, 4, 3, 2)
 
 
@@ -102,6 +104,15 @@ def test_every_door_gives_what_the_unary_one_gives(door, target):
         with pytest.raises(attendant.AttendantError) as caught:
             other.attend(q, k, v, timeout=60, priority=1000)
         assert caught.value.field == "priority"
+
+
+def test_the_example_of_shared_memory_runs(target):
+    example = ROOT / "client" / "python" / "examples" / "shared_memory.py"
+    done = subprocess.run(
+        [sys.executable, example, target], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "3 answers by the door shm\n"
 
 
 def test_repeated_heads_and_masks_travel_once(target):
