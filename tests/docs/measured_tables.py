@@ -180,6 +180,28 @@ def transport():
     return table(head, lines)
 
 
+def python_calls():
+    """Medians of one caller by door: C++, Python, and what is usual."""
+    clients = {
+        "cpp": "C++, prepared",
+        "python": "Python, prepared",
+        "python_out": "attend(out=)",
+        "python_grpcio": "without the library",
+        "plain_grpcio": "a plain grpcio server",
+    }
+    found = {
+        (row["door"], row["seqlen"], row["client"]): row["p50_ms"]
+        for row in load("python_h200")
+    }
+    lines = []
+    for door in dict.fromkeys(door for door, _, _ in found):
+        for seqlen in (8192, 128):
+            times = [found.get((door, seqlen, client)) for client in clients]
+            cells = ["-" if time is None else f"{time:.3g}" for time in times]
+            lines.append([f"{door}, {seqlen} tokens", *cells])
+    return table(["ms", *clients.values()], lines)
+
+
 def fresh_machines():
     """How long the README's commands took where nothing was."""
     result = load("fresh_machine")
@@ -209,6 +231,7 @@ TABLES = {
     "memory": memory,
     "cpu": cpu,
     "transport": transport,
+    "python_calls": python_calls,
     "fresh_machines": fresh_machines,
     "images": images,
 }
