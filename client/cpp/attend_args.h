@@ -71,6 +71,11 @@ struct AttendArgs {
   // bytes, do not travel: see shared_tensors.h. Nobody writes to them
   // meanwhile.
   std::vector<SharedRange> shared;
+
+  // Door "ipc": a CUDA stream (a CUstream; null = the default one) that writes
+  // the tensors and uses out and lse. The call waits for what the stream was
+  // given so far. Unset: the caller has synchronised.
+  std::optional<void*> cuda_stream;
 };
 
 enum class Backend : int { kUnset = 0, kCpu = 1, kCuda = 2 };
@@ -108,6 +113,7 @@ struct AttendResult {
   int64_t workspace_bytes = 0;
   int64_t input_bytes = 0;
   int64_t output_bytes = 0;
+  std::string door;       // what carried the tensors (door.h)
   int attempts = 0;       // calls this answer took, 1 = no retry
   int64_t client_ns = 0;  // from the call of Attend to its return
 };

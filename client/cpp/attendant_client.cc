@@ -131,6 +131,11 @@ class Client::Impl {
     });
   }
 
+  CallOutcome CallOnce(const std::string& method,
+                       const grpc::ByteBuffer& request, SteadyTime deadline) {
+    return connections_.Call(method, request, deadline, {});
+  }
+
   absl::StatusOr<AttendResult> Attend(const AttendArgs& args,
                                       SteadyTime deadline,
                                       const std::stop_token& stop) {
@@ -165,6 +170,7 @@ class Client::Impl {
     });
     if (!outcome.status.ok()) return outcome.status;
     outcome.result.attempts = attempts;
+    outcome.result.door = road == Road::kStriped ? "striped" : "stream";
     return std::move(outcome.result);
   }
 
@@ -184,7 +190,9 @@ class Client::Impl {
     if (!outcome.status.ok()) return outcome.status;
     absl::StatusOr<AttendResult> result =
         DecodeAttendResponse(args, outcome.reply);
-    if (result.ok()) result->attempts = attempts;
+    if (!result.ok()) return result;
+    result->attempts = attempts;
+    result->door = "unary";
     return result;
   }
 
@@ -217,6 +225,23 @@ absl::StatusOr<AttendResult> Client::Attend(const AttendArgs& args,
   if (!result.ok()) return result;
   result->client_ns = nanoseconds(steady_clock::now() - begin).count();
   return result;
+}
+
+absl::StatusOr<std::string> Client::CallMethod(const std::string& method,
+                                               const std::string& request,
+                                               nanoseconds timeout) const {
+  const absl::StatusOr<SteadyTime> deadline = DeadlineAfter(timeout);
+  if (!deadline.ok()) return deadline.status();
+  grpc::Slice slice(request);
+  const CallOutcome outcome =
+      impl_->CallOnce(method, grpc::ByteBuffer(&slice, 1), *deadline);
+  if (!outcome.status.ok()) return outcome.status;
+  grpc::Slice reply;
+  if (!outcome.reply.DumpToSingleSlice(&reply).ok()) {
+    return absl::InternalError("the reply cannot be read");
+  }
+  return std::string(reinterpret_cast<const char*>(reply.begin()),
+                     reply.size());
 }
 
 absl::StatusOr<ServerInfo> Client::GetServerInfo(nanoseconds timeout) const {

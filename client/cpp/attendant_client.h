@@ -100,6 +100,12 @@ class Client {
   absl::StatusOr<ServerInfo> GetServerInfo(
       std::chrono::nanoseconds timeout) const;
 
+  // One call of another method of the server's, "/package.Service/Method": the
+  // bytes of its request, and of its reply. Not repeated.
+  absl::StatusOr<std::string> CallMethod(
+      const std::string& method, const std::string& request,
+      std::chrono::nanoseconds timeout) const;
+
  private:
   class Impl;
   explicit Client(std::unique_ptr<Impl> impl);

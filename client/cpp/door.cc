@@ -1,11 +1,14 @@
 #include "client/cpp/door.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cpp/auto_door.h"
+#include "client/cpp/ipc_door.h"
 #include "client/cpp/shm_door.h"
 
 namespace attendant::client {
@@ -70,10 +73,15 @@ constexpr DoorRow kRows[] = {
 };
 // In the order of kRows; null = this build has it not.
 constexpr Open kOpen[] = {OpenUnary, OpenStream, OpenStriped, OpenShmDoor,
-                          nullptr};
+                          OpenIpcDoor};
 static_assert(std::size(kRows) == std::size(kOpen));
 
 }  // namespace
+
+absl::Status Door::CopyToHost(const Tensor& tensor, std::byte* to) const {
+  std::memcpy(to, tensor.data, static_cast<size_t>(tensor.num_bytes));
+  return absl::OkStatus();
+}
 
 std::span<const DoorRow> DoorRows() { return kRows; }
 
@@ -87,12 +95,13 @@ std::vector<std::string> DoorsOfThisBuild() {
 
 Opened OpenDoor(const std::string& name, const std::string& target,
                 const ClientOptions& options) {
+  if (name == "auto") return OpenAutoDoor(target, options);
   const std::string names = absl::StrJoin(DoorsOfThisBuild(), ", ");
   const auto row = std::find_if(
       std::begin(kRows), std::end(kRows),
       [&](const DoorRow& candidate) { return name == candidate.name; });
   if (row == std::end(kRows)) {
-    return InvalidField("door", name, names);
+    return InvalidField("door", name, "auto, " + names);
   }
   const Open open = kOpen[row - kRows];
   if (open == nullptr) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -46,6 +47,10 @@ class Door {
   virtual absl::StatusOr<AttendArgs> Prepare(const AttendArgs& args) {
     return args;
   }
+
+  // A tensor of one of this door's answers, which may lie in GPU memory
+  // (Tensor::cuda_device): its bytes into host memory.
+  virtual absl::Status CopyToHost(const Tensor& tensor, std::byte* to) const;
 };
 
 struct DoorRow {
@@ -57,6 +62,7 @@ std::span<const DoorRow> DoorRows();
 // Names of those that it has.
 std::vector<std::string> DoorsOfThisBuild();
 
+// "auto" opens a door that chooses for every call (auto_door.h).
 // Errors: INVALID_ARGUMENT for a name that DoorRows has not; UNIMPLEMENTED for
 // a door that this build has not; else as Client::Create.
 absl::StatusOr<std::unique_ptr<Door>> OpenDoor(const std::string& name,

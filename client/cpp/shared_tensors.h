@@ -18,6 +18,8 @@
 
 namespace attendant::client {
 
+class RegionSocket;
+
 // Not thread-safe but for range(). The server lets go of the memory when this
 // object goes, or its process.
 class SharedTensors {
@@ -38,14 +40,14 @@ class SharedTensors {
   const SharedRange& range() const { return range_; }
 
  private:
-  SharedTensors() = default;
+  SharedTensors();
   absl::Status MakeMemory(int64_t bytes, int* memfd);
   absl::Status Register(const std::string& region_socket,
                         const std::string& owner, int memfd);
 
   SharedRange range_;
   int64_t used_ = 0;
-  int socket_ = -1;
+  std::unique_ptr<RegionSocket> socket_;
 };
 
 // One packet to a server's region socket, with a descriptor unless it is -1:

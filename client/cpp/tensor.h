@@ -45,13 +45,14 @@ struct TensorView {
 };
 
 // An owned, contiguous tensor. Move-only. The memory may be the caller's own
-// (AttendArgs::out), then `storage` is empty.
+// (AttendArgs::out), then `storage` is empty; by door "ipc" a GPU's too.
 struct Tensor {
   DataType dtype = DataType::kUnset;
   std::vector<int64_t> shape;
   std::unique_ptr<std::byte[]> storage;
   std::byte* data = nullptr;
   int64_t num_bytes = 0;
+  int cuda_device = -1;  // whose memory it is; -1 = the host's
 
   template <typename T>
   T* as() {

@@ -87,7 +87,7 @@ struct attendant_client {
                  std::stop_token token) const {
     absl::StatusOr<AttendResult> answer = door->Attend(args, timeout, token);
     if (!answer.ok()) return {MakeError(answer.status()), nullptr};
-    return {nullptr, MakeResult(*std::move(answer), door->name())};
+    return {nullptr, MakeResult(*std::move(answer))};
   }
 
   const Client client;  // for GetServerInfo
@@ -223,6 +223,11 @@ attendant_error* attendant_prepare(attendant_client* client,
   }
   absl::StatusOr<AttendArgs> placed = client->door->Prepare(*args);
   if (!placed.ok()) return MakeError(placed.status());
+  if (client->door->name() == "ipc" && placed->out.data() != args->out.data()) {
+    return MakeError(
+        InvalidField("q.device_type", "the host's",
+                     "a GPU's, for a prepared call of door 'ipc'"));
+  }
   *prepared = new attendant_prepared{*std::move(placed)};
   (*prepared)->placed = PlacesOf((*prepared)->args);
   return nullptr;

@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 /* Grows when a struct or a function is added; see attendant_abi_version. */
-#define ATTENDANT_ABI_VERSION 1
+#define ATTENDANT_ABI_VERSION 2
 
 /* Numbers of attendant.v1.DataType, Layout and CausalAlignment. */
 enum {
@@ -46,7 +46,8 @@ enum {
   ATTENDANT_HAS_SOFTMAX_SCALE = 1,
   ATTENDANT_HAS_SOFTCAP = 2,
   ATTENDANT_HAS_WINDOW_LEFT = 4,
-  ATTENDANT_HAS_WINDOW_RIGHT = 8
+  ATTENDANT_HAS_WINDOW_RIGHT = 8,
+  ATTENDANT_HAS_CUDA_STREAM = 16
 };
 
 /* What went wrong. code is gRPC's number; field, value and bound say what was
@@ -69,9 +70,10 @@ typedef struct attendant_client attendant_client;
 
 typedef struct attendant_client_options {
   size_t struct_size;
-  /* How tensors travel, by the names of client/cpp/door.h; NULL = "unary". A
-   * name that is none is INVALID_ARGUMENT, a door that this build has not
-   * UNIMPLEMENTED, both for the field "door". */
+  /* How tensors travel, by the names of client/cpp/door.h; NULL = "unary".
+   * "auto" chooses for every call, "ipc" is for tensors in GPU memory. A name
+   * that is none is INVALID_ARGUMENT, a door that this build or the server has
+   * not UNIMPLEMENTED, both for the field "door". */
   const char* door;
   /* PEM text; NULL or "" = not given. */
   const char* root_certificates;
@@ -110,7 +112,7 @@ typedef struct attendant_tensor {
 } attendant_tensor;
 
 /* Memory for an answer: as many bytes as the answer has, or data NULL for
- * memory of the result's own. */
+ * memory of the result's own. By door "ipc" it may be the GPU's. */
 typedef struct attendant_buffer {
   void* data;
   int64_t num_bytes;
@@ -156,6 +158,11 @@ typedef struct attendant_attend_args {
   int32_t alignment;
   int32_t return_lse;
   int32_t priority;
+  /* With ATTENDANT_HAS_CUDA_STREAM: a CUstream (NULL = the default one) that
+   * writes tensors in GPU memory and uses out and lse; the call waits for what
+   * it was given so far. Without: the caller has synchronised. The answer is in
+   * out and lse when the call has ended. */
+  void* cuda_stream;
 } attendant_attend_args;
 
 typedef struct attendant_stage_times { /* nanoseconds */
@@ -226,7 +233,7 @@ typedef struct attendant_placed {
 } attendant_placed;
 
 /* Copies tensors that move. args.out, and args.lse if it is asked for, must be
- * given. */
+ * given. Doors of GPU memory prepare tensors that lie there already. */
 attendant_error* attendant_prepare(attendant_client* client,
                                    const attendant_attend_args* args,
                                    attendant_prepared** prepared);

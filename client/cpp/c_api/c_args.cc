@@ -90,6 +90,7 @@ void SetScalars(const attendant_attend_args& from, AttendArgs* to) {
   if (has(ATTENDANT_HAS_SOFTCAP)) to->softcap = from.softcap;
   if (has(ATTENDANT_HAS_WINDOW_LEFT)) to->window_left = from.window_left;
   if (has(ATTENDANT_HAS_WINDOW_RIGHT)) to->window_right = from.window_right;
+  if (has(ATTENDANT_HAS_CUDA_STREAM)) to->cuda_stream = from.cuda_stream;
 }
 
 absl::Status SetLists(const attendant_attend_args& from, AttendArgs* to) {

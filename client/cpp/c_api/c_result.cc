@@ -9,7 +9,6 @@ using attendant::client::ServerInfo;
 // Its reply's pointers lead into `answer`, so it never moves.
 struct attendant_result {
   AttendResult answer;
-  std::string door;
   attendant_reply reply{};
 };
 
@@ -22,7 +21,9 @@ attendant_tensor View(const Tensor& tensor) {
   view.shape = tensor.shape.data();
   view.rank = static_cast<int32_t>(tensor.shape.size());
   view.dtype = static_cast<int32_t>(tensor.dtype);
-  view.device_type = ATTENDANT_CPU;
+  const bool on_gpu = tensor.cuda_device >= 0;
+  view.device_type = on_gpu ? ATTENDANT_CUDA : ATTENDANT_CPU;
+  view.device_index = on_gpu ? tensor.cuda_device : 0;
   return view;
 }
 
@@ -88,8 +89,8 @@ attendant_capability CapabilityRow(const Capability& from, OwnedInfo* owner) {
 
 }  // namespace
 
-attendant_result* MakeResult(AttendResult answer, const std::string& door) {
-  auto* result = new attendant_result{std::move(answer), door, {}};
+attendant_result* MakeResult(AttendResult answer) {
+  auto* result = new attendant_result{std::move(answer), {}};
   const AttendResult& from = result->answer;
   attendant_reply& reply = result->reply;
   reply.out = View(from.out);
@@ -98,7 +99,7 @@ attendant_result* MakeResult(AttendResult answer, const std::string& door) {
   reply.backend = Name(from.served_by.backend);
   reply.device_uuid = from.served_by.device_uuid.c_str();
   reply.kernel = from.served_by.kernel.c_str();
-  reply.door = result->door.c_str();
+  reply.door = from.door.c_str();
   reply.device_index = from.served_by.device_index;
   reply.compute_dtype = static_cast<int32_t>(from.served_by.compute_dtype);
   reply.exposed = Times(from.exposed);

@@ -10,7 +10,7 @@
 namespace attendant::client {
 
 // Freed by attendant_result_free.
-attendant_result* MakeResult(AttendResult result, const std::string& door);
+attendant_result* MakeResult(AttendResult result);
 
 // Freed by attendant_server_info_free.
 attendant_server_info* MakeServerInfo(ServerInfo info);

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 HAS_SOFTMAX_SCALE, HAS_SOFTCAP, HAS_WINDOW_LEFT, HAS_WINDOW_RIGHT = 1, 2, 4, 8
+HAS_CUDA_STREAM = 16
 
 
 class Error(Structure):
@@ -108,6 +109,7 @@ class Args(Structure):
         ("alignment", c_int32),
         ("return_lse", c_int32),
         ("priority", c_int32),
+        ("cuda_stream", c_void_p),
     ]
 
 

@@ -1,0 +1,98 @@
+#include "client/cpp/region_socket.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/client_error.h"
+#include "client/cpp/shared_tensors.h"
+
+namespace attendant::client {
+namespace {
+
+absl::StatusOr<int> ConnectTo(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    return InvalidField("region_socket", path, "the path of a unix socket");
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (fd < 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("socket: ", std::strerror(errno)));
+  }
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address),
+              sizeof(address)) == 0) {
+    return fd;
+  }
+  const std::string why = std::strerror(errno);
+  close(fd);
+  return absl::UnavailableError(
+      absl::StrCat("the server's region socket ", path, ": ", why));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RegionSocket>> RegionSocket::Connect(
+    const std::string& path, const std::string& owner) {
+  const absl::StatusOr<int> connected = ConnectTo(path);
+  if (!connected.ok()) return connected.status();
+  std::unique_ptr<RegionSocket> socket(new RegionSocket(*connected));
+  v1::RegionDoorRequest open;
+  open.mutable_open()->set_owner(owner);
+  const auto reply = socket->Ask(open);
+  if (!reply.ok()) return reply.status();
+  return socket;
+}
+
+RegionSocket::~RegionSocket() { close(socket_); }
+
+absl::StatusOr<v1::RegionDoorReply> RegionSocket::Ask(
+    const v1::RegionDoorRequest& request, int descriptor) {
+  const std::lock_guard lock(mutex_);
+  const absl::StatusOr<std::string> bytes =
+      AskRegionDoor(socket_, request.SerializeAsString(), descriptor);
+  if (!bytes.ok()) return bytes.status();
+  v1::RegionDoorReply reply;
+  if (!reply.ParseFromString(*bytes)) {
+    return absl::InternalError("the reply is not a RegionDoorReply");
+  }
+  if (reply.code() == 0) return reply;
+  return absl::Status(static_cast<absl::StatusCode>(reply.code()),
+                      reply.message());
+}
+
+absl::StatusOr<std::string> AskRegionDoor(int socket,
+                                          const std::string& request,
+                                          int descriptor) {
+  std::string bytes = request;
+  iovec data{bytes.data(), bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* part = CMSG_FIRSTHDR(&message);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(part), &descriptor, sizeof(int));
+  }
+  char reply[4096];
+  ssize_t count = sendmsg(socket, &message, MSG_NOSIGNAL);
+  if (count > 0) count = recv(socket, reply, sizeof(reply), 0);
+  if (count <= 0) {
+    return absl::UnavailableError(
+        "the server's region socket was closed (may this user use it?)");
+  }
+  return std::string(reply, static_cast<size_t>(count));
+}
+
+}  // namespace attendant::client
