@@ -30,10 +30,11 @@ constexpr char kGetServerInfo[] =
 constexpr int64_t kStreamBytes = int64_t{4} << 20;
 constexpr int64_t kStripeBytes = int64_t{16} << 20;
 
-Road RoadFor(Road asked, int64_t bytes) {
+// The streams of one striped call must meet at one server.
+Road RoadFor(Road asked, int64_t bytes, bool balance) {
   if (asked != Road::kAuto) return asked;
   if (bytes < kStreamBytes) return Road::kUnary;
-  return bytes < kStripeBytes ? Road::kStream : Road::kStriped;
+  return bytes < kStripeBytes || balance ? Road::kStream : Road::kStriped;
 }
 
 double Chance() {
@@ -56,6 +57,9 @@ absl::Status CheckOptions(const std::string& target,
   if (options.connections < 1) {
     return InvalidField("connections", absl::StrCat(options.connections),
                         ">= 1");
+  }
+  if (options.balance && options.road == Road::kStriped) {
+    return InvalidField("road", "kStriped", "another one, with balance");
   }
   if (options.stripes < 2 || options.stripes > 64) {
     return InvalidField("stripes", absl::StrCat(options.stripes), "2..64");
@@ -105,6 +109,7 @@ class Client::Impl {
       : connections_(target, options),
         retry_(options.retry),
         road_(options.road),
+        balance_(options.balance),
         stripes_(options.stripes) {}
 
   // Repeats as RetryOptions say what `attempt()` does once: it returns an
@@ -142,8 +147,9 @@ class Client::Impl {
     absl::StatusOr<EncodedHeader> header = EncodeHeader(args);
     if (!header.ok()) return header.status();
     // What lies in shared memory is named in one message.
-    Road road = args.shared.empty() ? RoadFor(road_, header->tensor_bytes)
-                                    : Road::kUnary;
+    Road road = args.shared.empty()
+                    ? RoadFor(road_, header->tensor_bytes, balance_)
+                    : Road::kUnary;
     if (road_ == Road::kAuto && no_stream_door_) road = Road::kUnary;
     if (road != Road::kUnary) {
       absl::StatusOr<AttendResult> result =
@@ -199,6 +205,7 @@ class Client::Impl {
   ConnectionSet connections_;
   const RetryOptions retry_;
   const Road road_;
+  const bool balance_;
   const int stripes_;
   std::atomic<bool> no_stream_door_{false};  // the server has none
 };

@@ -85,6 +85,7 @@ std::shared_ptr<grpc::Channel> ConnectionSet::MakeChannel() const {
   // Large replies: fewer, larger frames.
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20);
+  if (options_.balance) arguments.SetLoadBalancingPolicyName("round_robin");
   if (!options_.server_name.empty()) {
     arguments.SetSslTargetNameOverride(options_.server_name);
   }

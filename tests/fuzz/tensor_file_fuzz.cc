@@ -4,7 +4,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "client/cpp/formats/npy.h"
@@ -63,7 +66,40 @@ void FuzzSafetensors(std::span<const std::byte> file) {
           "safetensors is not read again");
 }
 
+int WriteSeeds(const std::string& folder) {
+  FileTensor tensor;
+  tensor.name = "q";
+  tensor.type = ElementType::kFloat32;
+  tensor.shape = {2, 3};
+  tensor.bytes.resize(24);
+  const auto write = [&](const char* name, char format, const auto& file) {
+    Require(file.ok(), "a seed is not written");
+    std::ofstream(folder + "/" + name)
+        << format
+        << std::string(reinterpret_cast<const char*>(file->data()),
+                       file->size());
+  };
+  const auto npy = FormatNpy(tensor);
+  write("npy", '\0', npy);
+  ZipEntry entry;
+  entry.name = "q.npy";
+  if (npy.ok()) entry.bytes = *npy;
+  write("npz", '\1', FormatZip({entry}));
+  FileTensor second = tensor;
+  second.name = "k";
+  second.shape = {6};
+  write("safetensors", '\2', FormatSafetensors({tensor, second}));
+  return 0;
+}
+
 }  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
+  if (*argc == 3 && std::strcmp((*argv)[1], "--seeds") == 0) {
+    std::exit(WriteSeeds((*argv)[2]));
+  }
+  return 0;
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;

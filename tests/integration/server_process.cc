@@ -3,11 +3,14 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "tests/integration/http_get.h"
 
@@ -22,23 +25,43 @@ std::string ValueOf(const std::string& line, const std::string& name) {
   return line.substr(begin, line.find(' ', begin) - begin);
 }
 
+// In the child, between fork and exec.
+void Apply(const ProcessSetting& setting) {
+  if (setting.most_descriptors == 0) return;
+  const rlimit limit{setting.most_descriptors, setting.most_descriptors};
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+std::vector<char*> Pointers(std::vector<std::string>* words) {
+  std::vector<char*> pointers;
+  for (std::string& word : *words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 }  // namespace
 
-ServerProcess::ServerProcess(const std::vector<std::string>& flags) {
-  std::vector<std::string> words = {
-      ATTENDANT_SERVER_BINARY, "--listen=127.0.0.1:0", "--http=127.0.0.1:0"};
+ServerProcess::ServerProcess(const std::vector<std::string>& flags,
+                             const ProcessSetting& setting) {
+  std::vector<std::string> words = setting.command;
+  if (words.empty()) words = {ATTENDANT_SERVER_BINARY};
+  words.insert(words.end(), {"--listen=127.0.0.1:0", "--http=127.0.0.1:0"});
   words.insert(words.end(), flags.begin(), flags.end());
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
+  const std::vector<char*> arguments = Pointers(&words);
+  std::vector<std::string> variables = setting.environment;
+  for (char** one = environ; *one != nullptr; ++one) variables.push_back(*one);
+  const std::vector<char*> environment = Pointers(&variables);
   int ends[2];
-  stderr_ = ::memfd_create("server-log", MFD_CLOEXEC);
+  stderr_ = setting.stderr_path.empty()
+                ? ::memfd_create("server-log", MFD_CLOEXEC)
+                : ::open(setting.stderr_path.c_str(), O_RDWR | O_CLOEXEC);
   if (stderr_ < 0 || ::pipe2(ends, O_CLOEXEC) != 0) return;
   pid_ = ::fork();
   if (pid_ == 0) {
     ::dup2(ends[1], STDOUT_FILENO);
     ::dup2(stderr_, STDERR_FILENO);
-    ::execv(arguments[0], arguments.data());
+    Apply(setting);
+    ::execvpe(arguments[0], arguments.data(), environment.data());
     ::_exit(127);
   }
   ::close(ends[1]);
@@ -81,6 +104,23 @@ int64_t ServerProcess::ResidentBytes() const {
   int64_t pages = 0, resident = 0;
   statm >> pages >> resident;
   return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+int64_t ServerProcess::PeakResidentBytes() const {
+  std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+  constexpr char kName[] = "VmHWM:";
+  for (std::string word; status >> word;) {
+    int64_t kilobytes = 0;
+    if (word == kName && status >> kilobytes) return kilobytes << 10;
+  }
+  return -1;
+}
+
+int64_t ServerProcess::OpenDescriptors() const {
+  std::error_code error;
+  return std::distance(std::filesystem::directory_iterator(
+                           "/proc/" + std::to_string(pid_) + "/fd", error),
+                       {});
 }
 
 std::string ServerProcess::Metrics() const {

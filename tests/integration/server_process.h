@@ -3,16 +3,27 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace attendant::testing {
 
-// Starts on loopback with free ports and waits until it is ready. Killed, if
-// still there, when this object goes.
+// How a process is started, where it is not as usual.
+struct ProcessSetting {
+  // Program and arguments before the flags; empty = attendant-server.
+  std::vector<std::string> command = {};
+  std::vector<std::string> environment = {};  // NAME=value, added
+  std::string stderr_path = {};               // empty = kept for Log
+  uint64_t most_descriptors = 0;              // 0 = as this process
+};
+
+// Starts on loopback with free ports, unless flags say otherwise, and waits
+// until it is ready. Killed, if still there, when this object goes.
 class ServerProcess {
  public:
-  explicit ServerProcess(const std::vector<std::string>& flags);
+  explicit ServerProcess(const std::vector<std::string>& flags,
+                         const ProcessSetting& setting = {});
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
@@ -28,6 +39,8 @@ class ServerProcess {
   // What it has written to stderr so far.
   std::string Log() const;
   int64_t ResidentBytes() const;
+  int64_t PeakResidentBytes() const;
+  int64_t OpenDescriptors() const;
   std::string Metrics() const;
 
  private:

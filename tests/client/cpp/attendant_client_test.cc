@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <future>
+#include <memory>
 #include <thread>
 
 #include "attendant/v1/error.pb.h"
@@ -174,6 +175,26 @@ TEST(Client, RefusesOptionsThatContradictEachOther) {
   EXPECT_FALSE(
       Client::Create("a:1", {.tls = true, .client_certificate = "x"}).ok());
   EXPECT_FALSE(Client::Create("a:1", {.retry = {.max_attempts = 0}}).ok());
+  EXPECT_FALSE(
+      Client::Create("a:1", {.balance = true, .road = Road::kStriped}).ok());
+}
+
+TEST(Client, BalancesOverAllAddressesAndDoesWithoutOneThatIsGone) {
+  FakeServer first(EchoQ);
+  auto second = std::make_unique<FakeServer>(EchoQ);
+  const std::string target = "ipv4:127.0.0.1:" + std::to_string(first.port()) +
+                             ",127.0.0.1:" + std::to_string(second->port());
+  const auto client = Client::Create(target, {.balance = true});
+  ASSERT_TRUE(client.ok()) << client.status();
+  const Input input;
+  while (first.calls() == 0 || second->calls() == 0) {
+    ASSERT_TRUE(client->Attend(input.args, kPatient).ok());
+  }
+  second.reset();
+  for (int i = 0; i < 10; ++i) {
+    const auto result = client->Attend(input.args, kPatient);
+    ASSERT_TRUE(result.ok()) << result.status();
+  }
 }
 
 TEST(Client, GetsServerInfo) {
