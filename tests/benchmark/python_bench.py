@@ -219,7 +219,7 @@ def main():
     args = arguments()
     rows, missing = [], {}
     with tempfile.TemporaryDirectory() as folder, processes.AttendantServer(
-            args.server, "--host_pool_bytes=1G",
+            args.server, "--host_pool_bytes=1G", "--regions=cuda_ipc",
             f"--region_socket={folder}/regions") as server:
         for door in args.doors.split(","):
             for seqlen in map(int, args.seqlens.split(",")):
