@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "server/accept_guard.h"
 #include "server/attention_server.h"
 #include "server/log.h"
 #include "server/selftest/selftest.h"
@@ -153,6 +154,7 @@ ExitCode Run(const std::vector<std::string>& arguments,
 
   const ServerOptions& options = line->options;
   SetLogLevel(options.log_level);
+  GuardAccept();
   if (line->selftest) {
     // The table is for people; the log only tells of what goes wrong.
     SetLogLevel(std::max(options.log_level, LogLevel::kWarning));
