@@ -85,7 +85,13 @@ std::shared_ptr<grpc::Channel> ConnectionSet::MakeChannel() const {
   // Large replies: fewer, larger frames.
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 4 << 20);
-  if (options_.balance) arguments.SetLoadBalancingPolicyName("round_robin");
+  if (options_.balance) {
+    // Servers that say they are not ready are passed over: one that drains
+    // refuses quickly, and would draw the retries of what it refused.
+    arguments.SetServiceConfigJSON(
+        R"({"loadBalancingConfig": [{"round_robin": {}}],)"
+        R"( "healthCheckConfig": {"serviceName": ""}})");
+  }
   if (!options_.server_name.empty()) {
     arguments.SetSslTargetNameOverride(options_.server_name);
   }
