@@ -86,6 +86,8 @@ struct EngineSnapshot {
 struct DeviceDescription {
   bool is_cuda = false;
   int index = 0;
+  // Answers recomputed in idle time, see self_check.h.
+  int64_t self_checks_right = 0, self_checks_wrong = 0, self_checks_dropped = 0;
   std::string uuid, name, instruction_set;
   int64_t memory_bytes = 0;
   kernels::DeviceProperties properties;
@@ -155,6 +157,10 @@ struct EngineOptions {
   double work_item_flops = 0;
   // A batch takes at most so much, or one work item: no more bytes than one
   // item, so that a large request's own upload, kernels and download overlap.
+  // Share of the requests whose answers are checked in idle time, and the bytes
+  // of the largest of them: see self_check.h.
+  double self_check_share = 0.001;
+  int64_t self_check_bytes = int64_t{256} << 20;
   // FLOPs: 0 = as work_item_flops on a CPU, 4 times that on a GPU.
   int64_t max_batch_bytes = int64_t{16} << 20;
   double max_batch_flops = 0;

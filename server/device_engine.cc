@@ -8,6 +8,7 @@
 #include "server/batch_scheduler.h"
 #include "server/copy_threads.h"
 #include "server/element_conversion.h"
+#include "server/self_check.h"
 
 namespace attendant::server {
 namespace {
@@ -72,6 +73,16 @@ class DeviceEngine final : public AttentionEngine {
     copy_threads_ =
         std::make_unique<CopyThreads>(CopyThreadCount(options.copy_threads));
     timer_ = std::thread([this] { scheduler_.RunTimer(); });
+    if (options.self_check_share > 0) {
+      self_check_ = std::make_unique<SelfCheck>(SelfCheck::Options{
+          .share = options.self_check_share,
+          .max_bytes = options.self_check_bytes,
+          .pool = parts_.host_pool.get(),
+          .idle = [this] {
+            const EngineSnapshot now = scheduler_.Snapshot();
+            return now.queued_requests + now.running_requests == 0;
+          }});
+    }
     return absl::OkStatus();
   }
 
@@ -91,6 +102,10 @@ class DeviceEngine final : public AttentionEngine {
   absl::StatusOr<std::shared_ptr<AttentionJob>> Admit(
       std::unique_ptr<ValidatedRequest> request,
       Clock::time_point deadline) override {
+    if (self_check_ != nullptr && parts_.host_pool->used_bytes() >
+                                      parts_.host_pool->capacity_bytes() / 2) {
+      self_check_->LetGo();
+    }
     return scheduler_.Admit(std::move(request), deadline);
   }
   void CopyAsync(int num_parts, std::function<void(int)> copy,
@@ -98,6 +113,8 @@ class DeviceEngine final : public AttentionEngine {
     copy_threads_->Run(num_parts, std::move(copy), std::move(then));
   }
   void Submit(std::shared_ptr<AttentionJob> job) override {
+    // Innermost: it sees what the caller sees.
+    if (self_check_ != nullptr) self_check_->Watch(job);
     if (job->request->narrow_output_to.has_value()) NarrowWhenDone(job.get());
     scheduler_.Submit(std::move(job));
   }
@@ -111,6 +128,7 @@ class DeviceEngine final : public AttentionEngine {
   void Drain(Clock::time_point deadline) override {
     scheduler_.CloseAdmission();
     scheduler_.WaitIdle(deadline);
+    if (self_check_ != nullptr) self_check_->Stop();
   }
 
   EngineSnapshot Snapshot() const override {
@@ -120,6 +138,12 @@ class DeviceEngine final : public AttentionEngine {
       snapshot.device_used_bytes += parts_.executor_bytes;
       snapshot.device_peak_bytes += parts_.executor_bytes;
     }
+    if (self_check_ != nullptr) {
+      const SelfCheck::Counts counts = self_check_->counts();
+      snapshot.self_checks_right = counts.right;
+      snapshot.self_checks_wrong = counts.wrong;
+      snapshot.self_checks_dropped = counts.dropped;
+    }
     return snapshot;
   }
 
@@ -128,6 +152,7 @@ class DeviceEngine final : public AttentionEngine {
   BatchScheduler scheduler_;
   std::unique_ptr<AttentionExecutor> executor_;
   std::unique_ptr<CopyThreads> copy_threads_;
+  std::unique_ptr<SelfCheck> self_check_;  // null = off; keeps jobs
   std::thread timer_;
 };
 

@@ -112,6 +112,18 @@ void AddWork(const EngineSnapshot& engine, const MetricLabels& device,
              "Launches with tiles redone because a masked position held NaN or "
              "infinity.",
              static_cast<double>(engine.repairs), device);
+  MetricFamily& checks =
+      AddFamily(families, "attendant_self_checks_total",
+                "Answers of the sampled share, recomputed in idle time: right, "
+                "wrong, or dropped unchecked.",
+                MetricType::Counter);
+  const std::pair<const char*, int64_t> results[] = {
+      {"right", engine.self_checks_right},
+      {"wrong", engine.self_checks_wrong},
+      {"dropped", engine.self_checks_dropped}};
+  for (const auto& [result, count] : results) {
+    AddSample(&checks, {{"result", result}}, static_cast<double>(count));
+  }
 }
 
 void AddMemory(const EngineSnapshot& engine, const std::string& device,

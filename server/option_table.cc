@@ -1,151 +1,9 @@
 #include "server/option_table.h"
 
-#include <algorithm>
-#include <charconv>
-#include <chrono>
-#include <cmath>
-#include <cstdlib>
-#include <limits>
-#include <utility>
+#include "server/option_kinds.h"
 
 namespace attendant::server {
 namespace {
-
-constexpr int64_t kMaxInt = std::numeric_limits<int64_t>::max();
-
-absl::Status BadValue(const std::string& name, const std::string& text,
-                      const std::string& bound) {
-  return absl::InvalidArgumentError("--" + name + " is '" + text +
-                                    "', must be " + bound);
-}
-
-// "64M" -> 64 << 20; false if not a number or out of int64.
-bool ParseInteger(const std::string& text, bool bytes, int64_t* value) {
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, *value);
-  if (error != std::errc() || text.empty()) return false;
-  if (stop == end) return true;
-  if (!bytes || stop + 1 != end) return false;
-  const size_t power = std::string("KMGT").find(*stop);
-  if (power == std::string::npos) return false;
-  return !__builtin_mul_overflow(*value, int64_t{1} << (10 * (power + 1)),
-                                 value);
-}
-
-std::string ShowBytes(int64_t bytes) {
-  int power = 0;
-  while (power < 4 && bytes != 0 && bytes % 1024 == 0) bytes /= 1024, ++power;
-  return std::to_string(bytes) + (power ? std::string(1, " KMGT"[power]) : "");
-}
-
-struct Range {
-  int64_t low;
-  int64_t high;
-};
-
-template <typename Integer>
-Option IntegerOption(const std::string& name, Integer* target, Range range,
-                     const std::string& help, bool bytes = false) {
-  const std::string bound =
-      (bytes ? "bytes (K, M, G, T allowed), " : "an integer, ") +
-      (range.high == kMaxInt
-           ? "at least " + std::to_string(range.low)
-           : std::to_string(range.low) + ".." + std::to_string(range.high));
-  auto set = [=](const std::string& text) {
-    int64_t value = 0;
-    if (!ParseInteger(text, bytes, &value) || value < range.low ||
-        value > range.high) {
-      return BadValue(name, text, bound);
-    }
-    *target = static_cast<Integer>(value);
-    return absl::OkStatus();
-  };
-  return {name, bytes ? "BYTES" : "N", help,
-          bytes ? ShowBytes(*target) : std::to_string(*target), set};
-}
-
-Option SecondsOption(const std::string& name, std::chrono::seconds* target,
-                     const std::string& help) {
-  auto set = [=](const std::string& text) {
-    int64_t seconds = 0;
-    if (!ParseInteger(text, false, &seconds) || seconds < 0 ||
-        seconds > 86'400) {
-      return BadValue(name, text, "an integer, 0..86400");
-    }
-    *target = std::chrono::seconds(seconds);
-    return absl::OkStatus();
-  };
-  return {name, "N", help, std::to_string(target->count()), set};
-}
-
-Option BytesOption(const std::string& name, int64_t* target, int64_t low,
-                   const std::string& help) {
-  return IntegerOption(name, target, {low, kMaxInt}, help, true);
-}
-
-Option FlopsOption(const std::string& name, double* target,
-                   const std::string& help, bool may_be_zero = false) {
-  auto set = [=](const std::string& text) {
-    char* end = nullptr;
-    const double value = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != 0 || !std::isfinite(value) || value < 0 ||
-        (value == 0 && !may_be_zero)) {
-      return BadValue(name, text,
-                      may_be_zero ? "a finite number >= 0, such as 1e12"
-                                  : "a finite number > 0, such as 1e16");
-    }
-    *target = value;
-    return absl::OkStatus();
-  };
-  char initial[32];
-  std::snprintf(initial, sizeof(initial), "%g", *target);
-  return {name, "FLOPS", help, initial, set};
-}
-
-template <typename Value>
-Option ChoiceOption(const std::string& name, Value* target,
-                    std::vector<std::pair<std::string, Value>> choices,
-                    const std::string& help) {
-  std::string all;
-  std::string initial;
-  for (const auto& [word, value] : choices) {
-    all += (all.empty() ? "" : "|") + word;
-    if (value == *target) initial = word;
-  }
-  auto set = [=](const std::string& text) {
-    for (const auto& [word, value] : choices) {
-      if (word != text) continue;
-      *target = value;
-      return absl::OkStatus();
-    }
-    return BadValue(name, text, "one of " + all);
-  };
-  return {name, all, help, initial, set};
-}
-
-Option TextOption(const std::string& name, const std::string& value,
-                  std::string* target, const std::string& help) {
-  auto set = [=](const std::string& text) {
-    *target = text;
-    return absl::OkStatus();
-  };
-  return {name, value, help, *target, set};
-}
-
-Option AddressOption(const std::string& name, std::string* target,
-                     bool may_be_empty, const std::string& help) {
-  auto set = [=](const std::string& text) {
-    const size_t colon = text.rfind(':');
-    if (!(text.empty() && may_be_empty) &&
-        (colon == std::string::npos || colon == 0 ||
-         colon + 1 == text.size())) {
-      return BadValue(name, text, "HOST:PORT");
-    }
-    *target = text;
-    return absl::OkStatus();
-  };
-  return {name, "ADDRESS", help, *target, set};
-}
 
 void AddServing(ServerOptions* o, std::vector<Option>* table) {
   table->insert(
@@ -170,24 +28,6 @@ void AddServing(ServerOptions* o, std::vector<Option>* table) {
        ChoiceOption<bool>("reflection", &o->reflection,
                           {{"true", true}, {"false", false}},
                           "gRPC server reflection (grpcurl)")});
-}
-
-Option ModeOption(const std::string& name, int64_t* target,
-                  const std::string& help) {
-  auto set = [=](const std::string& text) {
-    int64_t mode = 0;
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, mode, 8);
-    if (error != std::errc() || stop != end || mode < 0 || mode > 0777) {
-      return BadValue(name, text, "an octal file mode, 0..777");
-    }
-    *target = mode;
-    return absl::OkStatus();
-  };
-  char initial[8];
-  std::snprintf(initial, sizeof(initial), "%04o",
-                static_cast<unsigned>(*target));
-  return {name, "MODE", help, initial, set};
 }
 
 void AddSecurity(ServerOptions* o, std::vector<Option>* table) {
@@ -249,6 +89,13 @@ void AddEngine(ServerOptions* o, std::vector<Option>* table) {
                    "most bytes of one launch"),
        FlopsOption("work_item_flops", &e->work_item_flops,
                    "and of about this work; 0 = fit for the device", true),
+       ShareOption("self_check_share", &e->self_check_share,
+                   "share of the requests whose answers are checked when the "
+                   "device is idle (some rows, in double, on the host); 0 = "
+                   "none"),
+       BytesOption("self_check_bytes", &e->self_check_bytes, 0,
+                   "input and output of the largest request that is checked; "
+                   "one is kept at a time, in the host pool"),
        FlopsOption("max_batch_flops", &e->max_batch_flops,
                    "most work of one launch; 0 = fit for the device", true)});
 }
@@ -288,55 +135,6 @@ void AddBounds(ServerOptions* o, std::vector<Option>* table) {
        IntegerOption("max_uploads", &o->max_uploads, {1, 1'000'000},
                      "calls whose body may be arriving at once; one more is "
                      "refused before its body is read")});
-}
-
-// "buffers,posix": one flag of RegionOptions for each word.
-Option RegionKindsOption(RegionOptions* regions) {
-  const std::string name = "regions";
-  auto set = [regions, name](const std::string& text) {
-    RegionOptions kinds = *regions;
-    kinds.buffers = kinds.posix = kinds.cuda_ipc = false;
-    for (size_t begin = 0; begin < text.size();) {
-      const size_t comma = std::min(text.find(',', begin), text.size());
-      const std::string word = text.substr(begin, comma - begin);
-      bool* kind = word == "buffers"    ? &kinds.buffers
-                   : word == "posix"    ? &kinds.posix
-                   : word == "cuda_ipc" ? &kinds.cuda_ipc
-                                        : nullptr;
-      if (kind == nullptr) {
-        return BadValue(name, text, "some of buffers,posix,cuda_ipc");
-      }
-      *kind = true;
-      begin = comma + 1;
-    }
-    *regions = kinds;
-    return absl::OkStatus();
-  };
-  return {name, "KINDS",
-          "memory that callers may share by RPC, of buffers,posix,cuda_ipc; "
-          "for callers you trust",
-          "", set};
-}
-
-// User numbers by commas.
-Option UsersOption(const std::string& name, std::vector<uid_t>* users,
-                   const std::string& help) {
-  auto set = [=](const std::string& text) {
-    std::vector<uid_t> parsed;
-    for (size_t begin = 0; begin < text.size();) {
-      const size_t comma = std::min(text.find(',', begin), text.size());
-      int64_t user = 0;
-      if (!ParseInteger(text.substr(begin, comma - begin), false, &user) ||
-          user < 0 || user > std::numeric_limits<int32_t>::max()) {
-        return BadValue(name, text, "user numbers by commas");
-      }
-      parsed.push_back(static_cast<uid_t>(user));
-      begin = comma + 1;
-    }
-    *users = parsed;
-    return absl::OkStatus();
-  };
-  return {name, "UIDS", help, "", set};
 }
 
 void AddRegions(ServerOptions* o, std::vector<Option>* table) {
