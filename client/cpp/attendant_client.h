@@ -76,6 +76,10 @@ struct ClientOptions {
   // no call whose bytes are stuck in a socket, so a deadline can be missed by
   // as much. Not on unix sockets.
   std::chrono::milliseconds stall_timeout{20'000};
+  // How long a call looks for its answer before its thread sleeps: waking up
+  // takes some 50 us. One core is busy for as long. Nobody looks while more
+  // than a quarter of the cores do.
+  std::chrono::microseconds busy_poll{0};
   RetryOptions retry = {};
 };
 

@@ -9,6 +9,8 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 #include <utility>
 
 #include "client/cpp/status_decoder.h"
@@ -34,11 +36,45 @@ gpr_timespec ToGprDeadline(SteadyTime deadline) {
                       gpr_time_from_nanos(remaining.count(), GPR_TIMESPAN));
 }
 
+// Counts who looks at the same time; false if there are too many.
+class Lookers {
+ public:
+  Lookers() : may_look_(++count_ <= most_) {}
+  ~Lookers() { --count_; }
+  bool may_look() const { return may_look_; }
+
+ private:
+  static inline std::atomic<int> count_{0};
+  static inline const int most_ =
+      std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 4);
+  const bool may_look_;
+};
+
+// The next event of the queue: looked for, then waited for.
+void WaitForEvent(grpc::CompletionQueue* queue,
+                  std::chrono::microseconds busy_poll) {
+  void* tag;
+  bool ok;
+  if (busy_poll.count() > 0) {
+    const Lookers lookers;
+    const auto until = std::chrono::steady_clock::now() + busy_poll;
+    const gpr_timespec now = gpr_time_0(GPR_CLOCK_MONOTONIC);
+    while (lookers.may_look() && std::chrono::steady_clock::now() < until) {
+      if (queue->AsyncNext(&tag, &ok, now) != grpc::CompletionQueue::TIMEOUT) {
+        return;
+      }
+      std::this_thread::yield();
+    }
+  }
+  queue->Next(&tag, &ok);
+}
+
 // A unary call on a completion queue of its own: no thread but the caller's.
 grpc::Status BlockingCall(std::shared_ptr<grpc::Channel> channel,
                           grpc::ClientContext* context,
                           const std::string& method,
                           const grpc::ByteBuffer& request,
+                          std::chrono::microseconds busy_poll,
                           grpc::ByteBuffer* reply) {
   grpc::GenericStub stub(std::move(channel));
   grpc::CompletionQueue queue;
@@ -48,9 +84,7 @@ grpc::Status BlockingCall(std::shared_ptr<grpc::Channel> channel,
         stub.PrepareUnaryCall(context, method, request, &queue);
     call->StartCall();
     call->Finish(reply, &status, nullptr);
-    void* tag;
-    bool ok;
-    queue.Next(&tag, &ok);
+    WaitForEvent(&queue, busy_poll);
   }
   queue.Shutdown();
   return status;
@@ -107,7 +141,8 @@ CallOutcome ConnectionSet::Call(const std::string& method,
   Prepare(&context, deadline);
   const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
   const grpc::Status status =
-      BlockingCall(Take(1)[0], &context, method, request, &outcome.reply);
+      BlockingCall(Take(1)[0], &context, method, request, options_.busy_poll,
+                   &outcome.reply);
   outcome.status = DecodeStatus(status);
   outcome.pushback = PushbackOf(context);
   return outcome;

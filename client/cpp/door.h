@@ -17,6 +17,10 @@
 
 namespace attendant::client {
 
+// ClientOptions::busy_poll of the doors of one machine, where a call takes not
+// much longer than waking up.
+inline constexpr std::chrono::microseconds kSameHostBusyPoll{1000};
+
 struct DoorCapabilities {
   // Caller and server share a machine's memory.
   bool same_host_only = false;

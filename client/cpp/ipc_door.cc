@@ -57,6 +57,13 @@ absl::Status CheckPlace(const Memory& memory, const Allocation& allocation) {
                         absl::StrCat("at byte ", offset, " of its allocation"),
                         "at a multiple of 256 (copy the tensor)");
   }
+  if (memory.bytes > allocation.bytes - offset &&
+      allocation.export_by == Allocation::Export::kVmm) {
+    Allocation pieces = allocation;
+    pieces.export_by = Allocation::Export::kNone;
+    pieces.why_not = cuda::kSeveralPieces;
+    return CheckExportable(field, pieces);
+  }
   if (memory.bytes < 0 || memory.bytes > allocation.bytes - offset) {
     return InvalidField(
         field, absl::StrCat(memory.bytes, " bytes at byte ", offset),
@@ -110,11 +117,13 @@ class IpcDoor final : public Door {
                                       nanoseconds timeout,
                                       std::stop_token stop) const override {
     const auto end = steady_clock::now() + timeout;
-    const auto call = [&](const AttendArgs& placed) {
-      return AttendPlaced(placed, end, stop);
-    };
-    if (!args.shared.empty() || IsOnDevice(args)) return call(args);
-    return placed_.Attend(args, call);
+    if (args.cuda_stream.has_value()) {
+      absl::Status ready =
+          driver_.Check(driver_.StreamSynchronize(*args.cuda_stream),
+                        "cuStreamSynchronize of cuda_stream");
+      if (!ready.ok()) return ready;
+    }
+    return Call(args, end, stop, /*may_place=*/args.shared.empty());
   }
 
   absl::StatusOr<AttendArgs> Prepare(const AttendArgs& args) override {
@@ -141,34 +150,43 @@ class IpcDoor final : public Door {
       const AttendArgs& args, std::vector<Registrations::Held>* held) const {
     AttendArgs named = args;
     for (const Memory& memory : MemoryOf(args)) {
-      if (FindShared(named.shared, memory.data, memory.bytes)) continue;
+      if (memory.data == nullptr ||
+          FindShared(named.shared, memory.data, memory.bytes)) {
+        continue;
+      }
+      Registrations::Held region = registrations_.Find(memory.data);
       const std::optional<Allocation> allocation =
-          cuda::AllocationOf(driver_, memory.data);
+          region != nullptr ? Registrations::MemoryOf(*region)
+                            : cuda::AllocationOf(driver_, memory.data);
       if (!allocation.has_value()) continue;
       absl::Status fits = CheckPlace(memory, *allocation);
       if (!fits.ok()) return fits;
-      absl::StatusOr<Registrations::Held> region =
-          registrations_.Hold(absl::StrCat(memory.name, ".data"), *allocation);
-      if (!region.ok()) return region.status();
-      named.shared.push_back(Registrations::RangeOf(**region));
-      held->push_back(*std::move(region));
+      if (region == nullptr) {
+        auto made = registrations_.Hold(absl::StrCat(memory.name, ".data"),
+                                        *allocation);
+        if (!made.ok()) return made.status();
+        region = *std::move(made);
+      }
+      named.shared.push_back(Registrations::RangeOf(*region));
+      held->push_back(std::move(region));
     }
     return named;
   }
 
-  absl::StatusOr<AttendResult> AttendPlaced(const AttendArgs& args,
-                                            steady_clock::time_point end,
-                                            const std::stop_token& stop) const {
-    if (args.cuda_stream.has_value()) {
-      absl::Status ready =
-          driver_.Check(driver_.StreamSynchronize(*args.cuda_stream),
-                        "cuStreamSynchronize of cuda_stream");
-      if (!ready.ok()) return ready;
-    }
+  // `may_place`: if nothing lies on the GPU, it is copied there.
+  absl::StatusOr<AttendResult> Call(const AttendArgs& args,
+                                    steady_clock::time_point end,
+                                    const std::stop_token& stop,
+                                    bool may_place) const {
     for (bool again = false;; again = true) {
       std::vector<Registrations::Held> held;
       const absl::StatusOr<AttendArgs> named = Named(args, &held);
       if (!named.ok()) return named.status();
+      if (held.empty() && may_place) {
+        return placed_.Attend(args, [&](const AttendArgs& placed) {
+          return Call(placed, end, stop, /*may_place=*/false);
+        });
+      }
       absl::StatusOr<AttendResult> result =
           client_.Attend(*named, end - steady_clock::now(), stop);
       if (absl::IsNotFound(result.status()) && !again && !held.empty()) {
@@ -176,17 +194,22 @@ class IpcDoor final : public Door {
         continue;
       }
       if (MayStillRun(result.status())) registrations_.Abandon(held);
-      if (result.ok()) Describe(&*result);
+      if (result.ok()) Describe(held, &*result);
       return result;
     }
   }
 
-  void Describe(AttendResult* result) const {
+  void Describe(const std::vector<Registrations::Held>& held,
+                AttendResult* result) const {
     result->door = name();
     for (Tensor* tensor : {&result->out, &result->lse}) {
-      if (tensor->storage != nullptr) continue;
-      const auto allocation = cuda::AllocationOf(driver_, tensor->data);
-      if (allocation.has_value()) tensor->cuda_device = allocation->device;
+      if (tensor->storage != nullptr || tensor->num_bytes == 0) continue;
+      for (const Registrations::Held& region : held) {
+        if (FindShared({Registrations::RangeOf(*region)}, tensor->data,
+                       tensor->num_bytes)) {
+          tensor->cuda_device = Registrations::MemoryOf(*region).device;
+        }
+      }
     }
   }
 
@@ -227,6 +250,7 @@ absl::StatusOr<std::unique_ptr<Door>> Open(const std::string& target,
   if (with_owner.region_owner.empty()) {
     with_owner.region_owner = RandomRegionOwner();
   }
+  with_owner.busy_poll = std::max(with_owner.busy_poll, kSameHostBusyPoll);
   absl::StatusOr<Client> client = Client::Create(target, with_owner);
   if (!client.ok()) return client.status();
   const absl::StatusOr<ServerInfo> info =

@@ -1,5 +1,6 @@
 #include "client/cpp/shm_door.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -89,6 +90,7 @@ absl::StatusOr<std::unique_ptr<Door>> OpenShmDoor(
   if (with_owner.region_owner.empty()) {
     with_owner.region_owner = RandomRegionOwner();
   }
+  with_owner.busy_poll = std::max(with_owner.busy_poll, kSameHostBusyPoll);
   absl::StatusOr<Client> client = Client::Create(target, with_owner);
   if (!client.ok()) return client.status();
   const absl::StatusOr<ServerInfo> info =

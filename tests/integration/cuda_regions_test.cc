@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <random>
 #include <vector>
 
@@ -43,6 +44,16 @@ struct Shape {
   // From one tensor to the next: a region's alignment.
   int64_t Step() const { return (Bytes() + 255) / 256 * 256; }
 };
+
+// fp16, between 0.5 and 1 or their negatives.
+std::vector<uint16_t> RandomHalves(int64_t count) {
+  std::vector<uint16_t> values(count);
+  std::mt19937 random(7);
+  for (uint16_t& value : values) {
+    value = static_cast<uint16_t>((random() & 0x83ff) | 0x3800);
+  }
+  return values;
+}
 
 // q, k, v and O of one problem in exported memory, and the unary answer.
 class CudaRegionsTest : public ::testing::Test {
@@ -86,11 +97,7 @@ class CudaRegionsTest : public ::testing::Test {
   // the answer to inline tensors.
   void ExpectInlineAnswer(const Shape& shape, const CudaExport& memory,
                           const std::string& name, const char* road) {
-    std::vector<uint16_t> host(3 * shape.Step() / 2);
-    std::mt19937 random(7);
-    for (uint16_t& value : host) {
-      value = static_cast<uint16_t>((random() & 0x83ff) | 0x3800);
-    }
+    std::vector<uint16_t> host = RandomHalves(3 * shape.Step() / 2);
     const auto expected = client_->Attend(
         Args(shape, reinterpret_cast<std::byte*>(host.data())), kTimeout);
     ASSERT_TRUE(expected.ok()) << expected.status();
@@ -158,6 +165,129 @@ TEST_F(CudaRegionsTest, IpcMemoryHasTheInlineAnswersBits) {
   EXPECT_EQ(
       SampleOf(server_->Metrics(), "attendant_region_bytes{kind=\"cuda_ipc\"}"),
       0);
+}
+
+// Work on the GPU that does not end before it is let.
+class Gate {
+ public:
+  explicit Gate(cudaStream_t stream) {
+    EXPECT_EQ(cudaLaunchHostFunc(
+                  stream,
+                  [](void* gate) {
+                    static_cast<Gate*>(gate)->opened_.get_future().wait();
+                  },
+                  this),
+              cudaSuccess);
+  }
+  void Open() { opened_.set_value(); }
+
+ private:
+  std::promise<void> opened_;
+};
+
+// The tensors are written behind a gate: the call comes before they are there.
+TEST_F(CudaRegionsTest, ACallWaitsForTheProducersEventAndHoldsUpNobodyElse) {
+  constexpr Shape kShape{512, 4, 64};
+  const int64_t bytes = 4 * kShape.Step();
+  auto memory = CudaExport::CreateIpc(bytes + (2 << 20));
+  auto made = CudaExport::CreateIpc(bytes + (2 << 20));
+  ASSERT_TRUE(memory.ok() && made.ok());
+  const std::vector<uint16_t> tensors = RandomHalves(3 * kShape.Step() / 2);
+  ASSERT_EQ(cudaMemset((*memory)->data(), 0, bytes), cudaSuccess);
+  ASSERT_EQ(cudaMemcpy((*made)->data(), tensors.data(), tensors.size() * 2,
+                       cudaMemcpyHostToDevice),
+            cudaSuccess);
+  cudaEvent_t event;
+  ASSERT_EQ(cudaEventCreateWithFlags(
+                &event, cudaEventDisableTiming | cudaEventInterprocess),
+            cudaSuccess);
+  cudaIpcEventHandle_t handle;
+  ASSERT_EQ(cudaIpcGetEventHandle(&handle, event), cudaSuccess);
+  v1::RegisterCudaIpcRequest request;
+  request.set_handle((*memory)->handle());
+  request.set_byte_length((*memory)->bytes());
+  request.set_device_uuid(CudaUuid());
+  request.set_ready_event(&handle, sizeof(handle));
+  v1::RegionStatus region;
+  const grpc::Status status = RegisterIpc(request, &region);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+
+  cudaStream_t stream;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+            cudaSuccess);
+  Gate gate(stream);
+  ASSERT_EQ(cudaMemcpyAsync((*memory)->data(), (*made)->data(), bytes,
+                            cudaMemcpyDeviceToDevice, stream),
+            cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
+  AttendArgs args = Args(kShape, (*memory)->data());
+  args.out = {(*memory)->data() + 3 * kShape.Step(),
+              static_cast<size_t>(kShape.Bytes())};
+  args.shared = {{(*memory)->data(), (*memory)->bytes(), region.name()}};
+  auto call = std::async(std::launch::async,
+                         [&] { return client_->Attend(args, kTimeout); });
+  // Another caller is served meanwhile, and again and again.
+  AttendArgs inline_args =
+      Args(kShape,
+           reinterpret_cast<std::byte*>(const_cast<uint16_t*>(tensors.data())));
+  absl::StatusOr<client::AttendResult> expected;
+  for (int other = 0; other < 20; ++other) {
+    expected = client_->Attend(inline_args, std::chrono::seconds(5));
+    EXPECT_TRUE(expected.ok()) << expected.status();
+  }
+  EXPECT_EQ(call.wait_for(std::chrono::milliseconds(100)),
+            std::future_status::timeout)
+      << "the tensors were not there";
+  gate.Open();
+  const auto answer = call.get();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  std::vector<std::byte> out(kShape.Bytes());
+  ASSERT_EQ(cudaMemcpy(out.data(), args.out.data(), out.size(),
+                       cudaMemcpyDeviceToHost),
+            cudaSuccess);
+  ASSERT_TRUE(expected.ok());
+  EXPECT_EQ(std::memcmp(out.data(), expected->out.data, out.size()), 0);
+  cudaStreamDestroy(stream);
+  cudaEventDestroy(event);
+}
+
+// A producer that never gets there: its call ends in time, and others go on.
+TEST_F(CudaRegionsTest, AnEventThatNeverComesEndsItsOwnCallAlone) {
+  constexpr Shape kShape{128, 2, 64};
+  auto memory = CudaExport::CreateIpc(4 << 20);
+  ASSERT_TRUE(memory.ok());
+  cudaEvent_t event;
+  ASSERT_EQ(cudaEventCreateWithFlags(
+                &event, cudaEventDisableTiming | cudaEventInterprocess),
+            cudaSuccess);
+  cudaIpcEventHandle_t handle;
+  ASSERT_EQ(cudaIpcGetEventHandle(&handle, event), cudaSuccess);
+  v1::RegisterCudaIpcRequest request;
+  request.set_handle((*memory)->handle());
+  request.set_byte_length((*memory)->bytes());
+  request.set_device_uuid(CudaUuid());
+  request.set_ready_event(&handle, sizeof(handle));
+  v1::RegionStatus region;
+  ASSERT_TRUE(RegisterIpc(request, &region).ok());
+  cudaStream_t stream;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+            cudaSuccess);
+  Gate gate(stream);
+  ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
+  AttendArgs args = Args(kShape, (*memory)->data());
+  args.shared = {{(*memory)->data(), (*memory)->bytes(), region.name()}};
+  const auto late = client_->Attend(args, std::chrono::milliseconds(300));
+  EXPECT_EQ(late.status().code(), absl::StatusCode::kDeadlineExceeded);
+  const std::vector<uint16_t> tensors = RandomHalves(3 * kShape.Step() / 2);
+  const auto other = client_->Attend(
+      Args(kShape,
+           reinterpret_cast<std::byte*>(const_cast<uint16_t*>(tensors.data()))),
+      std::chrono::seconds(5));
+  EXPECT_TRUE(other.ok()) << other.status();
+  gate.Open();
+  EXPECT_TRUE(client_->Attend(args, kTimeout).ok());
+  cudaStreamDestroy(stream);
+  cudaEventDestroy(event);
 }
 
 TEST_F(CudaRegionsTest, WhatCannotBeOpenedIsNamed) {

@@ -71,8 +71,7 @@ void FindExport(const Driver& driver, const Attributes& found,
   } else if (found.mapping_base == nullptr || found.mapping_bytes == 0 ||
              !IsOneHandle(driver, static_cast<std::byte*>(found.mapping_base),
                           found.mapping_bytes)) {
-    allocation->why_not =
-        "mapped memory of several pieces (PyTorch's expandable segments)";
+    allocation->why_not = kSeveralPieces;
   } else {
     allocation->export_by = Allocation::Export::kVmm;
     allocation->base = static_cast<std::byte*>(found.mapping_base);
@@ -97,13 +96,23 @@ std::optional<Allocation> AllocationOf(const Driver& driver,
   return allocation;
 }
 
+uint64_t BufferIdOf(const Driver& driver, const void* pointer) {
+  int name = kBufferId;
+  uint64_t id = 0;
+  void* value = &id;
+  return driver.PointerGetAttributes(
+             1, &name, &value, reinterpret_cast<DevicePointer>(pointer)) == 0
+             ? id
+             : 0;
+}
+
 absl::Status CheckExportable(const std::string& field,
                              const Allocation& allocation) {
   if (allocation.export_by != Allocation::Export::kNone) {
     return absl::OkStatus();
   }
   const std::string bound =
-      "of cudaMalloc, or of cuMemCreate with a POSIX descriptor (PyTorch: "
+      "of cudaMalloc, or of one cuMemCreate with a POSIX descriptor (PyTorch: "
       "expandable_segments:False, backend:native)";
   return WithErrorDetail(
       absl::FailedPreconditionError(

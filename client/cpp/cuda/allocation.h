@@ -37,6 +37,12 @@ struct Allocation {
 std::optional<Allocation> AllocationOf(const Driver& driver,
                                        const void* pointer);
 
+// Allocation::id of the memory at `pointer`; 0 = none.
+uint64_t BufferIdOf(const Driver& driver, const void* pointer);
+
+inline constexpr char kSeveralPieces[] =
+    "mapped memory of several pieces (PyTorch's expandable segments)";
+
 // FAILED_PRECONDITION, naming `field`, for memory that cannot be exported: what
 // it is and what to use instead.
 absl::Status CheckExportable(const std::string& field,

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -65,13 +66,33 @@ Registrations::Registrations(Options options) : options_(std::move(options)) {}
 
 Registrations::~Registrations() = default;
 
-SharedRange Registrations::RangeOf(const Region& region) {
+const SharedRange& Registrations::RangeOf(const Region& region) {
   return region.range();
+}
+
+const Allocation& Registrations::MemoryOf(const Region& region) {
+  return region.allocation();
 }
 
 size_t Registrations::size() const {
   const std::lock_guard lock(mutex_);
   return known_.size();
+}
+
+Registrations::Held Registrations::Find(const void* pointer) {
+  const auto* at = static_cast<const std::byte*>(pointer);
+  const std::less<const std::byte*> before;
+  const std::lock_guard lock(mutex_);
+  for (auto region = known_.begin(); region != known_.end(); ++region) {
+    const Allocation& known = (*region)->allocation();
+    if (before(at, known.base) || !before(at, known.base + known.bytes)) {
+      continue;
+    }
+    if (BufferIdOf(*options_.driver, pointer) != known.id) continue;
+    known_.splice(known_.begin(), known_, region);
+    return known_.front();
+  }
+  return nullptr;
 }
 
 absl::StatusOr<Registrations::Held> Registrations::Hold(

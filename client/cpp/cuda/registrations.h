@@ -46,6 +46,9 @@ class Registrations {
   class Region;
   using Held = std::shared_ptr<const Region>;
 
+  // The region that `pointer` lies in, if its memory is still the one that was
+  // exported; null = Hold it. The quick way of most calls.
+  Held Find(const void* pointer);
   // The region of the allocation. Errors: CheckExportable's, naming `field`;
   // UNIMPLEMENTED if the server does not take its kind; the server's.
   absl::StatusOr<Held> Hold(const std::string& field,
@@ -60,7 +63,8 @@ class Registrations {
   void Abandon(const std::vector<Held>& held,
                std::chrono::milliseconds patience = std::chrono::seconds(10));
 
-  static SharedRange RangeOf(const Region& region);
+  static const SharedRange& RangeOf(const Region& region);
+  static const Allocation& MemoryOf(const Region& region);
   size_t size() const;
 
  private:

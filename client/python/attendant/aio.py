@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attendant.connection import Connection, check_timeout
 from attendant.core import native_library
+from attendant.cuda_tensors import with_stream
 from attendant.native_core import NativeCore
 from attendant.results import AttendResult, ServerInfo
 from attendant.retry import RetryPolicy
@@ -36,6 +37,7 @@ class _Threads:
         self, q: Any, k: Any, v: Any, options: AttendOptions, deadline: float
     ) -> AttendResult:
         cancel = self._core.new_cancel()
+        options = with_stream(q, options)
         call = asyncio.get_running_loop().run_in_executor(
             self._threads, self._core.attend, q, k, v, options, deadline, cancel
         )

@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from attendant.connection import Connection, check_timeout
 from attendant.core import native_library
+from attendant.cuda_tensors import (
+    attend_copied,
+    cannot_be_shared,
+    is_cuda,
+    with_stream,
+)
+from attendant.errors import AttendantError
 from attendant.native_core import Cancel, NativeCore
 from attendant.prepared import NativeCall, PlainCall, PreparedCall
 from attendant.results import AttendResult, ServerInfo
@@ -41,8 +48,10 @@ class Client:
     target is "host:port", "unix:/path" or another of gRPC's forms. core is
     "native" (libattendant_client.so), "grpcio", or "auto": the first that is
     there. door names how tensors travel: "unary", or another of the native
-    library's (client/cpp/door.h). One connection carries about 2 GB/s. Other
-    options are those of attendant.connection.Connection.
+    library's (client/cpp/door.h); "auto" chooses for every call, and copies
+    CUDA tensors that cannot be shared (attendant.cuda_tensors). One connection
+    carries about 2 GB/s. Other options are those of
+    attendant.connection.Connection.
     """
 
     def __init__(
@@ -69,6 +78,8 @@ class Client:
 
             self._core = BlockingCore(connection, retry)
         self._threads = futures.ThreadPoolExecutor(threads, "attendant")
+        self.door = door
+        self._shares_nothing = ""  # why the server takes no CUDA tensors
 
     @property
     def core(self) -> str:
@@ -106,7 +117,51 @@ class Client:
         AttendantError.
         """
         deadline = time.monotonic() + check_timeout(timeout)
-        return self._core.attend(q, k, v, options, deadline)
+        return self._attend(q, k, v, options, deadline)
+
+    def _attend(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        options: AttendOptions,
+        deadline: float,
+        cancel: Cancel | None = None,
+    ) -> AttendResult:
+        first = options.get("qkv") if q is None else q
+        if self.door == "auto" and is_cuda(first):
+            return self._attend_cuda(q, k, v, options, deadline, cancel)
+        if self._native is None:
+            return self._core.attend(q, k, v, options, deadline)
+        return self._native.attend(q, k, v, options, deadline, cancel)
+
+    def _attend_cuda(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        options: AttendOptions,
+        deadline: float,
+        cancel: Cancel | None,
+    ) -> AttendResult:
+        def once(q: Any, k: Any, v: Any, options: AttendOptions) -> AttendResult:
+            if self._native is None:
+                return self._core.attend(q, k, v, options, deadline)
+            return self._native.attend(q, k, v, options, deadline, cancel)
+
+        why = "" if self._native is not None else "grpcio carries bytes"
+        if not why:
+            why = self._shares_nothing
+        if why:
+            return attend_copied(once, q, k, v, options, why)
+        try:
+            return once(q, k, v, options)
+        except AttendantError as error:
+            if not cannot_be_shared(error):
+                raise
+            if error.field == "door":  # for good
+                self._shares_nothing = error.message
+            return attend_copied(once, q, k, v, options, error.message)
 
     def submit(
         self,
@@ -119,6 +174,7 @@ class Client:
     ) -> AttendFuture:
         """As attend, on a thread of the client's; timeout counts from here."""
         deadline = time.monotonic() + check_timeout(timeout)
+        options = with_stream(q, options)
         future = AttendFuture()
         if self._native is not None:
             future._cancel = self._native.new_cancel()
@@ -127,12 +183,7 @@ class Client:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                if self._native is None:
-                    result = self._core.attend(q, k, v, options, deadline)
-                else:
-                    result = self._native.attend(
-                        q, k, v, options, deadline, future._cancel
-                    )
+                result = self._attend(q, k, v, options, deadline, future._cancel)
             except BaseException as error:
                 future.set_exception(error)
             else:

@@ -25,8 +25,8 @@ def native_library(core: str, door: str, connections: int) -> Library | None:
         return library
     if core == "native":
         raise invalid_field("core", "native", f"one that loads: {reason}")
-    if door != "unary":
-        raise invalid_field("door", door, "unary without the native library")
+    if door not in ("unary", "auto"):
+        raise invalid_field("door", door, "unary or auto without the native library")
     if connections != 1:
         raise invalid_field("connections", connections, "1 without the native library")
     if core == "auto":

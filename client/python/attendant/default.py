@@ -34,7 +34,8 @@ def default_client() -> Client:
     if _client is None or _process != os.getpid():
         with _lock:
             if _client is None or _process != os.getpid():
-                _client = Client(os.environ.get("ATTENDANT_TARGET", _TARGET))
+                target = os.environ.get("ATTENDANT_TARGET", _TARGET)
+                _client = Client(target, door="auto")
                 _process = os.getpid()
     return _client
 

@@ -51,7 +51,7 @@ def install(target: str | Client | None = None, *, timeout: float = 600.0) -> No
     except ImportError as error:
         raise ImportError("attendant.hf needs transformers >= 4.53") from error
     if target is not None:
-        client = Client(target) if isinstance(target, str) else target
+        client = Client(target, door="auto") if isinstance(target, str) else target
         set_default_client(client, timeout=timeout)
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)

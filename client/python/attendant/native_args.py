@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from typing import Any
 
 import numpy as np
 
 from attendant import native_types as types
+from attendant.cuda_tensors import (
+    ALIGNMENT,
+    current_stream,
+    is_cuda,
+    moved,
+    packed_bits,
+)
 from attendant.errors import invalid_field
 from attendant.options import (
     ALIGNMENTS,
@@ -24,10 +32,12 @@ from attendant.options import (
     dtype_number,
 )
 from attendant.views import (
+    CUDA,
     View,
     address_of,
     as_numpy,
     empty_like,
+    is_torch,
     view_of,
     writable_view,
 )
@@ -40,7 +50,16 @@ _PRESENT = {
 }
 _INTEGERS = {"num_q_heads", "num_kv_heads", "causal", "return_lse", "priority"}
 _TEXTS = {"request_id", "ordering_key"}
-_ELSEWHERE = {"layout", "dtype", "qkv", "mask", "mask_bits", "out", "lse"}
+_ELSEWHERE = {
+    "layout",
+    "dtype",
+    "qkv",
+    "mask",
+    "mask_bits",
+    "out",
+    "lse",
+    "cuda_stream",
+}
 _FIELDS: dict[str, Any] = {entry[0]: entry[1] for entry in types.Args._fields_}
 _BITS = {
     name: 8 * ctypes.sizeof(kind)
@@ -79,10 +98,27 @@ class Call:
         self.out: Any = options.get("out")
         self.lse: Any = options.get("lse")
         self._lend_answer(views, layout, options)
+        if any(view.device_type == CUDA for view in views.values()):
+            self._set_stream(options.get("cuda_stream"))
+
+    def _set_stream(self, stream: int | None) -> None:
+        """Without torch: DLPack's producers have seen to the default stream."""
+        if stream is None:
+            stream = current_stream(self.model) if is_cuda(self.model) else 0
+        self.args.cuda_stream = stream
+        self.args.present |= types.HAS_CUDA_STREAM
 
     def _add(self, name: str, tensor: Any) -> View:
-        view = view_of(name, tensor, self._dtype)
+        view = self._view(name, tensor)
         self._place(name, view)
+        return view
+
+    def _view(self, name: str, tensor: Any) -> View:
+        """On a GPU it begins where a region may: else it is copied there."""
+        view = view_of(name, tensor, self._dtype)
+        on_gpu = view.device_type == CUDA and is_torch(view.keep)
+        if on_gpu and view.pointer % ALIGNMENT != 0:
+            view = view_of(name, moved(view.keep), self._dtype)
         return view
 
     def _place(self, name: str, view: View) -> None:
@@ -101,10 +137,15 @@ class Call:
         self._keep.append(view.keep)
 
     def _add_mask(self, mask: Any, bits: bool) -> None:
-        view = view_of("mask", mask, self._dtype)
-        if bits:
-            if view.dtype != DTYPE_BOOL:
-                raise invalid_field("mask_bits", True, "False with a mask of floats")
+        view = self._view("mask", mask)
+        if bits and view.dtype != DTYPE_BOOL:
+            raise invalid_field("mask_bits", True, "False with a mask of floats")
+        if bits and is_cuda(mask):
+            packed = packed_bits(mask)
+            view = view_of("mask", packed.view(sys.modules["torch"].bool))
+            view.shape = (*view.shape[:-1], mask.shape[-1])
+            view.dtype = DTYPE_BOOL_BITS
+        elif bits:
             packed = np.packbits(as_numpy("mask", mask), axis=-1, bitorder="little")
             shape = view.shape
             view = view_of("mask", packed.view(np.bool_))
@@ -146,6 +187,8 @@ class Call:
             raise invalid_field(name, value, str(error)) from error
 
     def _add_list(self, name: str, values: Any) -> None:
+        if is_cuda(values):
+            values = values.cpu()
         array: Array = np.asarray(values).reshape(-1)
         wanted = np.dtype(LISTS[name])
         if array.dtype != wanted:

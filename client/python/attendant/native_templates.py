@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from attendant import native_types as types
+from attendant.cuda_tensors import ALIGNMENT, current_stream, is_cuda
 from attendant.native_args import Call
 from attendant.options import DTYPES, AttendOptions
 from attendant.views import address_of, empty_like, is_torch
@@ -34,8 +35,9 @@ _SCALARS = {
     "mask_bits",
 }
 _WORDS = ctypes.c_uint64 * (ctypes.sizeof(types.Args) // 8)
-_Q, _K, _V, _OUT, _LSE = (
-    getattr(types.Args, name).offset // 8 for name in ("q", "k", "v", "out", "lse")
+_Q, _K, _V, _OUT, _LSE, _STREAM = (
+    getattr(types.Args, name).offset // 8
+    for name in ("q", "k", "v", "out", "lse", "cuda_stream")
 )
 _MOST = 1024
 _templates: dict[Any, Template] = {}
@@ -95,6 +97,8 @@ class QuickCall:
                 lse = empty_like(q, DTYPES["fp32"], template.lse_shape)
             words[_LSE] = _address(lse)
         self.lse = lse
+        if self.args.present & types.HAS_CUDA_STREAM:
+            words[_STREAM] = current_stream(q)
 
 
 def _kind_of(tensor: Any) -> Any:
@@ -103,8 +107,11 @@ def _kind_of(tensor: Any) -> Any:
         if not tensor.flags.c_contiguous:
             return None
         return (tensor.shape, tensor.dtype)
-    if is_torch(tensor) and tensor.is_contiguous() and tensor.is_cpu:
-        return None if tensor.is_neg() else (tensor.shape, tensor.dtype)
+    if is_torch(tensor) and tensor.is_contiguous() and not tensor.is_neg():
+        if tensor.is_cpu:
+            return (tensor.shape, tensor.dtype)
+        if is_cuda(tensor) and tensor.data_ptr() % ALIGNMENT == 0:
+            return (tensor.shape, tensor.dtype, tensor.device)
     return None
 
 

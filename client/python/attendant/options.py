@@ -58,6 +58,9 @@ class AttendOptions(TypedDict, total=False):
     ordering_key: str
     out: Any  # contiguous memory for O: written there, and the result's `out`
     lse: Any  # the same for LSE, float32
+    # The address of the CUDA stream that writes tensors in GPU memory, and uses
+    # out and lse; unset = the one that is current in torch on this thread.
+    cuda_stream: int | None
 
 
 # Lists and what numpy calls their entries.

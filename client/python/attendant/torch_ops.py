@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
+from attendant.cuda_tensors import SHARING_DOORS, attend_copied, is_cuda
 from attendant.default import default_client, default_timeout
 from attendant.options import AttendOptions
+from attendant.results import AttendResult
 
 _BACKWARD = (
     "attendant has no backward: call it under torch.no_grad(), or detach what goes in"
@@ -68,13 +70,12 @@ def attend(
     num_kv_heads. Options as attendant.options. Raises AttendantError.
     """
     out_shape, lse_shape = _answer_shapes(q, k, v, layout, num_q_heads)
-    client = default_client()
-    out = torch.empty(out_shape, dtype=q.dtype)
-    lse = torch.empty(lse_shape if return_lse else [0])
+    out = q.new_empty(out_shape)
+    lse = q.new_empty(lse_shape if return_lse else [0], dtype=torch.float32)
     options: AttendOptions = {
         "layout": layout,
         "out": out,
-        "mask": _host(mask),
+        "mask": mask,
         "cu_seqlens_q": _numbers(cu_seqlens_q),
         "cu_seqlens_k": _numbers(cu_seqlens_k),
         "alibi_slopes": _numbers(alibi_slopes),
@@ -92,20 +93,25 @@ def attend(
     if mask is not None and mask.dtype == torch.bool:
         options["mask_bits"] = True
     if k is None:
-        options["qkv"] = _host(q)
+        options["qkv"] = q
         options["num_q_heads"] = num_q_heads
         options["num_kv_heads"] = num_kv_heads
-        client.attend(timeout=default_timeout(), **options)
+    _ask(None if k is None else q, k, v, options)
+    return out, lse
+
+
+def _ask(q: Any, k: Any, v: Any, options: AttendOptions) -> None:
+    """The default client; CUDA tensors are copied for doors that carry bytes."""
+    client = default_client()
+
+    def call(q: Any, k: Any, v: Any, options: AttendOptions) -> AttendResult:
+        return client.attend(q, k, v, timeout=default_timeout(), **options)
+
+    shares = client.core == "native" and client.door in SHARING_DOORS
+    if not shares and is_cuda(options.get("qkv") if q is None else q):
+        attend_copied(call, q, k, v, options, f"door {client.door!r} carries bytes")
     else:
-        client.attend(
-            _host(q), _host(k), _host(v), timeout=default_timeout(), **options
-        )
-    return out.to(q.device), lse.to(q.device)
-
-
-def _host(tensor: torch.Tensor | None) -> torch.Tensor | None:
-    """Where the doors that carry bytes can read it."""
-    return tensor if tensor is None or tensor.device.type == "cpu" else tensor.cpu()
+        call(q, k, v, options)
 
 
 @attend.register_fake

@@ -244,7 +244,7 @@ def empty_like(model: Any, dtype: int, shape: tuple[int, ...]) -> Any:
     if is_torch(model):
         torch = sys.modules["torch"]
         kinds = {1: torch.float32, 2: torch.float16, _BF16: torch.bfloat16}
-        return torch.empty(shape, dtype=kinds[dtype])
+        return torch.empty(shape, dtype=kinds[dtype], device=model.device)
     kinds = {1: np.float32, 2: np.float16, _BF16: BFLOAT16 or np.uint16}
     return np.empty(shape, kinds[dtype])
 

@@ -18,8 +18,8 @@ def device():
 
 @pytest.fixture(scope="session")
 def served(target):
-    """The drop-ins ask a running server, by the best core that is there."""
-    with attendant.Client(target) as client:
+    """The drop-ins ask a running server, by the best core and door there are."""
+    with attendant.Client(target, door="auto") as client:
         attendant.set_default_client(client, timeout=120)
         yield client
         attendant.set_default_client(None)
