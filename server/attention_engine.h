@@ -79,6 +79,8 @@ struct EngineSnapshot {
   double launched_flops = 0;
   int64_t uploaded_bytes = 0, downloaded_bytes = 0;
   int64_t repairs = 0;
+  // Answers recomputed in idle time, see self_check.h.
+  int64_t self_checks_right = 0, self_checks_wrong = 0, self_checks_dropped = 0;
   bool healthy = true;  // false after a sticky device error
   std::string unhealthy_reason;
 };
@@ -86,8 +88,6 @@ struct EngineSnapshot {
 struct DeviceDescription {
   bool is_cuda = false;
   int index = 0;
-  // Answers recomputed in idle time, see self_check.h.
-  int64_t self_checks_right = 0, self_checks_wrong = 0, self_checks_dropped = 0;
   std::string uuid, name, instruction_set;
   int64_t memory_bytes = 0;
   kernels::DeviceProperties properties;
