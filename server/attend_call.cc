@@ -64,6 +64,8 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     }
     if (uploads > env_->max_uploads) {
       constexpr int64_t kRetryMs = 50;
+      // Its body is not read: callers who are refused keep no others out.
+      ReleaseUpload();
       FinishWithError(
           Overloaded("uploads", std::to_string(uploads),
                      "at most " + std::to_string(env_->max_uploads), kRetryMs),

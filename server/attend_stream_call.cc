@@ -47,6 +47,8 @@ class AttendStreamCall final
     ++env_->open_calls;
     holds_upload_ = true;
     if (const int64_t uploads = ++env_->uploads; uploads > env_->max_uploads) {
+      // As AttendCall: who is refused keeps no others out.
+      ReleaseUpload();
       constexpr int64_t kRetryMs = 50;
       std::lock_guard lock(mu_);
       return FinishWith(

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
@@ -17,30 +18,50 @@ std::atomic<LogLevel> g_level{LogLevel::kInfo};
 std::mutex g_mu;
 std::function<void(const std::string&)> g_sink;  // guarded by g_mu
 
-std::string Quote(std::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        quoted += "\\\"";
-        break;
-      case '\\':
-        quoted += "\\\\";
-        break;
-      case '\n':
-        quoted += "\\n";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          char escape[8];
-          std::snprintf(escape, sizeof(escape), "\\u%04x", c);
-          quoted += escape;
-        } else {
-          quoted += c;
-        }
+// Appends `text` between quotes. Whole runs at once: few characters need more.
+void AppendQuoted(std::string_view text, std::string* line) {
+  *line += '"';
+  size_t copied = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const bool control = static_cast<unsigned char>(c) < 0x20;
+    if (!control && c != '"' && c != '\\') continue;
+    line->append(text, copied, i - copied);
+    copied = i + 1;
+    if (c == '\n') {
+      *line += "\\n";
+    } else if (control) {
+      char escape[8];
+      std::snprintf(escape, sizeof(escape), "\\u%04x", c);
+      *line += escape;
+    } else {
+      *line += '\\';
+      *line += c;
     }
   }
-  return quoted + '"';
+  line->append(text, copied, text.size() - copied);
+  *line += '"';
+}
+
+std::string Quote(std::string_view text) {
+  std::string quoted;
+  quoted.reserve(text.size() + 2);
+  AppendQuoted(text, &quoted);
+  return quoted;
+}
+
+// "2026-01-02T03:04:05", UTC, kept by thread: most lines share their second.
+std::string_view FormatSecond(std::time_t second) {
+  thread_local std::time_t formatted = -1;
+  thread_local char text[32];
+  thread_local size_t length = 0;
+  if (second != formatted) {
+    std::tm utc{};
+    gmtime_r(&second, &utc);
+    length = std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
+    formatted = second;
+  }
+  return {text, length};
 }
 
 }  // namespace
@@ -49,16 +70,14 @@ std::string FormatLogTime(std::chrono::system_clock::time_point time) {
   using std::chrono::duration_cast;
   using std::chrono::milliseconds;
   const auto ms = duration_cast<milliseconds>(time.time_since_epoch()).count();
-  const std::time_t seconds = static_cast<std::time_t>(ms / 1000);
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  char date[32];
-  const size_t length =
-      std::strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &utc);
-  char fraction[8];
-  std::snprintf(fraction, sizeof(fraction), ".%03dZ",
-                static_cast<int>(ms % 1000));
-  return std::string(date, length) + fraction;
+  std::string text(FormatSecond(static_cast<std::time_t>(ms / 1000)));
+  const auto fraction = static_cast<int>(ms % 1000);
+  text += '.';
+  for (const int unit : {100, 10, 1}) {
+    text += static_cast<char>('0' + fraction / unit % 10);
+  }
+  text += 'Z';
+  return text;
 }
 
 LogField::LogField(std::string_view key, std::string_view text)
@@ -68,8 +87,9 @@ LogField::LogField(std::string_view key, double value)
     : name(key), json("null") {
   if (!std::isfinite(value)) return;
   char number[32];
-  std::snprintf(number, sizeof(number), "%.9g", value);
-  json = number;
+  const auto end = std::to_chars(number, number + sizeof(number), value,
+                                 std::chars_format::general, 9);
+  json.assign(number, end.ptr);
 }
 
 bool LogEnabled(LogLevel level) {
@@ -94,12 +114,22 @@ const char* LogLevelName(LogLevel level) {
 std::string RenderLogLine(std::chrono::system_clock::time_point time,
                           LogLevel level, std::string_view message,
                           std::initializer_list<LogField> fields) {
-  std::string line = "{\"time\":\"" + FormatLogTime(time) + "\",\"level\":\"" +
-                     LogLevelName(level) + "\",\"message\":" + Quote(message);
+  std::string line;
+  line.reserve(512);
+  line += "{\"time\":\"";
+  line += FormatLogTime(time);
+  line += "\",\"level\":\"";
+  line += LogLevelName(level);
+  line += "\",\"message\":";
+  AppendQuoted(message, &line);
   for (const LogField& field : fields) {
-    line += "," + Quote(field.name) + ":" + field.json;
+    line += ',';
+    AppendQuoted(field.name, &line);
+    line += ':';
+    line += field.json;
   }
-  return line + "}";
+  line += '}';
+  return line;
 }
 
 void Log(LogLevel level, std::string_view message,
