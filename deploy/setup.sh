@@ -28,7 +28,7 @@ if ! has_nvcc && has_gpu; then cuda=1; fi
 if has_nvcc; then cuda=; fi
 if [ -n "$cuda" ]; then packages+=(python3 python3-venv); fi
 if [ -n "$tests" ]; then
-  packages+=(libgtest-dev libgmock-dev openssl python3 python3-venv prometheus
+  packages+=(libgtest-dev libgmock-dev openssl python3 python3-venv prometheus haproxy
     ruby ruby-grpc ruby-grpc-tools git zsh)
 fi
 if [ -n "$long" ]; then

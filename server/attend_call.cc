@@ -45,6 +45,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
         context_(context),
         door_(door),
         identity_(std::move(identity)),
+        trace_(*context, environment->tracer),
         timer_(context, environment->bounds.default_deadline_ms) {}
 
   ~AttendCall() override { ReleaseUpload(); }
@@ -308,6 +309,11 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     outcome.bytes_out = static_cast<int64_t>(reply_.Length());
     env_->metrics->Finished(grpc::StatusCode::OK, outcome);
     LogAnswer(header, outcome);
+    trace_.Respond(context_);
+    trace_.End(outcome, {.request_id = header.request_id(),
+                         .started = timer_.started(),
+                         .result = &result,
+                         .submitted = submitted_});
     StartWriteAndFinish(&reply_, grpc::WriteOptions(), grpc::Status::OK);
   }
 
@@ -331,15 +337,20 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     if (identity_ != nullptr) outcome.identity = identity_->name;
     outcome.bytes_in = message_bytes_;
     env_->metrics->Finished(answer.error_code(), outcome);
-    LogFailure(answer, stage);
+    trace_.Respond(context_);
+    trace_.End(outcome, {.code = answer.error_code(),
+                         .error = answer.error_message(),
+                         .request_id = LogFailure(answer, stage),
+                         .started = timer_.started()});
     Finish(answer);
   }
 
-  static void LogAnswer(const v1::AttendResponse& reply,
-                        const AttendOutcome& outcome) {
+  void LogAnswer(const v1::AttendResponse& reply,
+                 const AttendOutcome& outcome) const {
     if (!LogEnabled(LogLevel::kDebug)) return;
     Log(LogLevel::kDebug, "request answered",
         {{"request_id", reply.request_id()},
+         LogField::Optional("trace_id", trace_.trace_id()),
          {"kernel", reply.served_by().kernel()},
          {"total_ms", static_cast<double>(outcome.total_ns) * 1e-6},
          {"bytes_in", outcome.bytes_in},
@@ -347,7 +358,8 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
          {"batch_requests", outcome.batch_requests}});
   }
 
-  void LogFailure(const grpc::Status& answer, Stage stage) const {
+  // Returns the request's id.
+  std::string LogFailure(const grpc::Status& answer, Stage stage) const {
     std::string request_id;
     {
       std::lock_guard lock(mu_);
@@ -358,12 +370,14 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     const LogLevel level = answer.error_code() == grpc::StatusCode::INTERNAL
                                ? LogLevel::kError
                                : LogLevel::kDebug;
-    if (!LogEnabled(level)) return;
+    if (!LogEnabled(level)) return request_id;
     Log(level, "request failed",
         {{"request_id", request_id},
+         LogField::Optional("trace_id", trace_.trace_id()),
          {"code", static_cast<int>(answer.error_code())},
          {"error", answer.error_message()},
          {"stage", StageName(stage)}});
+    return request_id;
   }
 
   void ReleaseUpload() {
@@ -375,6 +389,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   grpc::GenericCallbackServerContext* const context_;  // valid until Finish
   const UnaryDoor& door_;
   const std::shared_ptr<const Identity> identity_;  // may be null
+  const CallTrace trace_;
   CallTimer timer_;
 
   std::shared_ptr<AttendCall> self_;  // until OnDone

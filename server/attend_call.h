@@ -21,6 +21,7 @@
 #include "server/regions/region_options.h"
 #include "server/regions/region_registry.h"
 #include "server/upload_table.h"
+#include "server/tracing/call_trace.h"
 #include "server/wire_codec.h"
 
 namespace attendant::server {
@@ -46,6 +47,7 @@ struct CallEnvironment {
   RegionRegistry regions;
   RegionOptions region_options;  // set before the first call
 
+  Tracer tracer;  // set before the first call
   // Null = open to everybody. Outlives the calls.
   const CallerAccess* access = nullptr;
 

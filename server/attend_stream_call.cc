@@ -37,6 +37,7 @@ class AttendStreamCall final
       : env_(environment),
         context_(context),
         identity_(std::move(identity)),
+        trace_(*context, environment->tracer),
         timer_(context, environment->bounds.default_deadline_ms) {}
 
   ~AttendStreamCall() override { ReleaseUpload(); }
@@ -349,6 +350,11 @@ class AttendStreamCall final
     outcome.bytes_out =
         upload_->bytes_out + static_cast<int64_t>(reply_.Length());
     env_->metrics->Finished(grpc::StatusCode::OK, outcome);
+    trace_.Respond(context_);
+    trace_.End(outcome, {.request_id = request_id_,
+                         .started = timer_.started(),
+                         .result = &upload_->result(),
+                         .submitted = upload_->complete_time()});
     ReleaseUpload();
     StartWriteAndFinish(&reply_, grpc::WriteOptions(), grpc::Status::OK);
   }
@@ -360,14 +366,19 @@ class AttendStreamCall final
       context_->AddTrailingMetadata("grpc-retry-pushback-ms",
                                     std::to_string(retry_ms));
     }
+    AttendOutcome outcome;
+    outcome.method = Method::kAttendStream;
+    outcome.identity = Owner();
+    outcome.stage = stage;
+    outcome.bytes_in = message_bytes_;
+    trace_.Respond(context_);
+    trace_.End(outcome, {.code = answer.error_code(),
+                         .error = answer.error_message(),
+                         .request_id = request_id_,
+                         .started = timer_.started()});
     if (status.ok()) {
       env_->metrics->Finished(Method::kAttendStream, answer.error_code());
     } else {
-      AttendOutcome outcome;
-      outcome.method = Method::kAttendStream;
-      outcome.identity = Owner();
-      outcome.stage = stage;
-      outcome.bytes_in = message_bytes_;
       env_->metrics->Finished(answer.error_code(), outcome);
       LogFailure(answer, stage);
     }
@@ -382,6 +393,7 @@ class AttendStreamCall final
     if (!LogEnabled(level)) return;
     Log(level, "stream failed",
         {{"request_id", request_id_},
+         LogField::Optional("trace_id", trace_.trace_id()),
          {"code", static_cast<int>(answer.error_code())},
          {"error", answer.error_message()},
          {"stage", StageName(stage)}});
@@ -395,6 +407,7 @@ class AttendStreamCall final
   CallEnvironment* const env_;
   grpc::GenericCallbackServerContext* const context_;  // valid until OnDone
   const std::shared_ptr<const Identity> identity_;     // may be null
+  const CallTrace trace_;
   CallTimer timer_;
 
   std::shared_ptr<AttendStreamCall> self_;  // until OnDone

@@ -2,6 +2,7 @@
 // device. Knows nothing of gRPC. Implemented by scheduler + executors.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -37,6 +38,12 @@ struct JobResult {
   int64_t batch_requests = 0;
   int64_t batch_tokens = 0;
   int64_t workspace_bytes = 0;
+  // Of upload, kernel and download: from the first item's begin to the last
+  // one's end; both the clock's zero where there was none.
+  struct Extent {
+    Clock::time_point begin, end;
+  };
+  std::array<Extent, kNumStages> extents;
 };
 
 // One admitted request. The caller writes the input images into `input`, sets
@@ -150,6 +157,10 @@ struct EngineOptions {
   // device is lost. Zero = never.
   std::chrono::seconds stuck_after{30};
   std::chrono::milliseconds max_age{1000};  // ageing: older goes first
+  // Share of the requests whose answers are checked in idle time, and the bytes
+  // of the largest of them: see self_check.h.
+  double self_check_share = 0.001;
+  int64_t self_check_bytes = int64_t{256} << 20;
   // Largest piece of a request that is scheduled as one work item, if the
   // request can be cut so far (at batch and KV-head borders). FLOPs: 0 = about
   // 50 ms of a CPU's threads, 1e12 on a GPU.
@@ -157,10 +168,6 @@ struct EngineOptions {
   double work_item_flops = 0;
   // A batch takes at most so much, or one work item: no more bytes than one
   // item, so that a large request's own upload, kernels and download overlap.
-  // Share of the requests whose answers are checked in idle time, and the bytes
-  // of the largest of them: see self_check.h.
-  double self_check_share = 0.001;
-  int64_t self_check_bytes = int64_t{256} << 20;
   // FLOPs: 0 = as work_item_flops on a CPU, 4 times that on a GPU.
   int64_t max_batch_bytes = int64_t{16} << 20;
   double max_batch_flops = 0;

@@ -3,7 +3,6 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <sys/stat.h>
 
 #include <mutex>
 #include <thread>
@@ -12,6 +11,8 @@
 #include "kernels/base/status_macros.h"
 #include "server/admin_http.h"
 #include "server/attention_service.h"
+#include "server/connections/connection_metrics.h"
+#include "server/connections/grpc_listeners.h"
 #include "server/gpu_metrics.h"
 #include "server/health.h"
 #include "server/inference_service.h"
@@ -26,6 +27,7 @@
 #include "server/socket_queues.h"
 #include "server/status_assets.h"
 #include "server/status_report.h"
+#include "server/tracing/trace_metrics.h"
 
 namespace attendant::server {
 namespace {
@@ -69,6 +71,11 @@ void AddChannelArguments(const ServerOptions& options,
   }
   if (options.max_streams_per_connection > 0) {
     set(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams_per_connection);
+  }
+  set(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, options.handshake_seconds * 1000);
+  if (options.max_connection_idle_seconds > 0) {
+    set(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+        options.max_connection_idle_seconds * 1000);
   }
   if (options.max_connection_age_seconds > 0) {
     set(GRPC_ARG_MAX_CONNECTION_AGE_MS,
@@ -128,6 +135,7 @@ class AttentionServer::Impl {
   ~Impl() {
     admin_.reset();
     health_.Attach(nullptr);
+    listeners_.reset();
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
     server_.reset();
     region_door_.reset();
@@ -137,24 +145,17 @@ class AttentionServer::Impl {
   }
 
   absl::Status Serve() {
+    RETURN_IF_ERROR(StartTracing());
     ASSIGN_OR_RETURN(access_, CallerAccess::Create(options_.policy));
     environment_.access = access_.get();
-    std::shared_ptr<grpc::ServerCredentials> plain =
+    std::shared_ptr<grpc::ServerCredentials> network =
         grpc::InsecureServerCredentials();
-    std::shared_ptr<grpc::ServerCredentials> network = plain;
     if (options_.tls.enabled()) {
       ASSIGN_OR_RETURN(network, MakeTlsCredentials(options_.tls));
     }
     InitPlugins(options_.reflection);
     grpc::ServerBuilder builder;
     AddChannelArguments(options_, &builder);
-    const std::vector<std::string> addresses = options_.ListenAddresses();
-    std::vector<int> ports(addresses.size());
-    for (size_t i = 0; i < addresses.size(); ++i) {
-      builder.AddListeningPort(addresses[i],
-                               IsUnixSocket(addresses[i]) ? plain : network,
-                               &ports[i]);
-    }
     builder.RegisterCallbackGenericService(&service_);
     builder.RegisterService(named_service_.get());
     builder.RegisterService(inference_service_.get());
@@ -162,30 +163,31 @@ class AttentionServer::Impl {
       region_service_ = MakeRegionService(options_.regions, &environment_);
       builder.RegisterService(region_service_.get());
     }
-    {
-      // A socket file must not be open to others even for a moment.
-      const mode_t umask_before = umask(0177);
-      server_ = builder.BuildAndStart();
-      umask(umask_before);
-    }
-    if (server_ == nullptr) {
-      return absl::UnavailableError("--listen is '" + options_.listen +
-                                    "', which cannot be bound");
-    }
-    for (size_t i = 0; i < addresses.size(); ++i) {
-      grpc_addresses_.push_back(WithPort(addresses[i], ports[i]));
-      if (!IsUnixSocket(addresses[i])) continue;
-      const std::string path = addresses[i].substr(5);
-      if (chmod(path.c_str(), static_cast<mode_t>(options_.unix_socket_mode)) !=
-          0) {
-        return absl::UnavailableError("--unix_socket_mode cannot be given to " +
-                                      path);
-      }
-    }
+    listeners_ = std::make_unique<GrpcListeners>(
+        GrpcListeners::Options{.addresses = options_.ListenAddresses(),
+                               .network = network,
+                               .unix_socket_mode = options_.unix_socket_mode,
+                               .limits = options_.connections});
+    ASSIGN_OR_RETURN(server_, listeners_->Start(&builder));
     if (!options_.regions.socket.empty()) RETURN_IF_ERROR(OpenRegionDoor());
     health_.SetReady("");
     health_.Attach(server_->GetHealthCheckService());
     return options_.http.empty() ? absl::OkStatus() : ServeHttp();
+  }
+
+  absl::Status StartTracing() {
+    if (options_.otlp_endpoint.empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(HttpUrl url, OtlpUrl(options_.otlp_endpoint));
+    const DeviceDescription& device = engine_->device();
+    exporter_ = std::make_unique<SpanExporter>(SpanExporter::Options{
+        .url = std::move(url),
+        .resource = {{"service.name", "attendant-server"},
+                     {"service.version", ServerVersion()},
+                     {"service.instance.id", NewSpanId()},
+                     {"attendant.device", device.name},
+                     {"attendant.device_uuid", device.uuid}}});
+    environment_.tracer = {exporter_.get(), options_.trace_share};
+    return absl::OkStatus();
   }
 
   absl::Status OpenRegionDoor() {
@@ -251,6 +253,8 @@ class AttentionServer::Impl {
                          health_.why_not_ready().empty());
     gpu_.Append("cuda:" + std::to_string(engine_->device().index), &families);
     AppendRegionMetrics(environment_.regions.Counts(), &families);
+    AppendConnectionMetrics(listeners_->gate(), &families);
+    AppendTraceMetrics(exporter_.get(), &families);
     AppendProcessMetrics(&families);
     return families;
   }
@@ -275,14 +279,18 @@ class AttentionServer::Impl {
       return environment_.open_calls == 0 &&
              engine_->Snapshot().host_pool_used_bytes == 0;
     });
-    return all &&
-           WaitUntil(deadline, [] { return UndeliveredSocketBytes() == 0; });
+    all = all &&
+          WaitUntil(deadline, [] { return UndeliveredSocketBytes() == 0; });
+    // What it still has to tell is not worth more of the supervisor's patience.
+    if (exporter_ != nullptr) exporter_->Flush(milliseconds(2'000));
+    return all;
   }
 
   const ServerOptions options_;
   std::unique_ptr<AttentionEngine> engine_;
   GpuMetrics gpu_;
   Metrics metrics_;
+  std::unique_ptr<SpanExporter> exporter_;  // null = none; outlives the calls
   Health health_;
   std::unique_ptr<CallerAccess> access_;
   CallEnvironment environment_;
@@ -292,9 +300,9 @@ class AttentionServer::Impl {
   const RegionMakers region_makers_;
   std::unique_ptr<grpc::Service> region_service_;  // null = no regions
   std::unique_ptr<RegionDoor> region_door_;        // null = no socket
+  std::unique_ptr<GrpcListeners> listeners_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<AdminHttp> admin_;
-  std::vector<std::string> grpc_addresses_;
   std::string http_address_;
 };
 
@@ -310,7 +318,7 @@ absl::StatusOr<std::unique_ptr<AttentionServer>> AttentionServer::Start(
 }
 
 const std::vector<std::string>& AttentionServer::grpc_addresses() const {
-  return impl_->grpc_addresses_;
+  return impl_->listeners_->addresses();
 }
 const std::string& AttentionServer::http_address() const {
   return impl_->http_address_;

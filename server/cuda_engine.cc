@@ -6,7 +6,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/buffer.h"
@@ -17,6 +16,7 @@
 #include "server/cuda_port.h"
 #include "server/host_memory_pool.h"
 #include "server/log.h"
+#include "server/numa_memory.h"
 #include "server/regions/cuda_region_device.h"
 
 namespace attendant::server {
@@ -84,10 +84,13 @@ DeviceDescription Describe(const DeviceInfo& info) {
   return device;
 }
 
-bool IsNamed(const DeviceInfo& info, const std::string& name) {
-  int index = 0;
-  if (absl::SimpleAtoi(name, &index)) return info.index == index;
-  return info.uuid == name;
+int NumaNodeOf(int device) {
+  char bus_id[32] = {};
+  if (cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), device) != cudaSuccess) {
+    cudaGetLastError();
+    return -1;
+  }
+  return NumaNodeOfPciDevice(bus_id);
 }
 
 // What the executor uses; lives as long as the executor does.
@@ -144,7 +147,8 @@ absl::StatusOr<DeviceDescription> ChooseCudaDevice(
   for (int index = 0; index < count; ++index) {
     ASSIGN_OR_RETURN(const DeviceInfo info,
                      kernels::cuda::DescribeDevice(index));
-    if (!options.cuda_device.empty() && !IsNamed(info, options.cuda_device)) {
+    if (!options.cuda_device.empty() &&
+        !kernels::cuda::IsNamed(info, options.cuda_device)) {
       absl::StrAppend(&passed_over, " ", index, " (", info.uuid, ")");
       continue;
     }
@@ -166,6 +170,12 @@ absl::StatusOr<EngineParts> MakeCudaParts(const EngineOptions& options,
   ASSIGN_OR_RETURN(memory->port, CudaPort::Create());
   ASSIGN_OR_RETURN(const int64_t pool_bytes, PoolBytes(options));
   ASSIGN_OR_RETURN(memory->device_memory, DeviceBuffer::Create(pool_bytes));
+  const int node = NumaNodeOf(device.index);
+  const PreferNumaNode prefer(node);
+  if (prefer.active()) {
+    Log(LogLevel::kInfo, "host memory comes from the GPU's NUMA node",
+        {{"node", node}});
+  }
   ASSIGN_OR_RETURN(memory->host_scratch,
                    PinnedBuffer::Create(kHostScratchBytes));
   const CudaExecutor::Options executor =

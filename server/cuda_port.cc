@@ -7,10 +7,12 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/fill.h"
+#include "kernels/cuda/profile_range.h"
 
 namespace attendant::server {
 
 using kernels::cuda::Event;
+using kernels::cuda::ProfileRange;
 using kernels::cuda::Stream;
 
 absl::StatusOr<std::unique_ptr<CudaPort>> CudaPort::Create() {
@@ -41,11 +43,13 @@ absl::Status CudaPort::Copy(void* to, const void* from, int64_t pitch,
 
 absl::Status CudaPort::Upload(void* device, const void* host, int64_t pitch,
                               int64_t width, int64_t height) {
+  const ProfileRange range("upload");
   return Copy(device, host, pitch, width, height, Queue::kUpload);
 }
 
 absl::Status CudaPort::Download(void* host, const void* device, int64_t pitch,
                                 int64_t width, int64_t height) {
+  const ProfileRange range("download");
   return Copy(host, device, pitch, width, height, Queue::kDownload);
 }
 
@@ -59,6 +63,7 @@ absl::Status CudaPort::FillFloat(float* device, int64_t count, float value) {
 
 absl::Status CudaPort::Launch(const kernels::AttentionPlan& plan,
                               kernels::LaunchContext context) {
+  const ProfileRange range("launch");
   context.stream = stream(Queue::kKernel);
   RETURN_IF_ERROR(plan.Launch(context));
   return LastError("attention launch");
@@ -66,6 +71,7 @@ absl::Status CudaPort::Launch(const kernels::AttentionPlan& plan,
 
 absl::Status CudaPort::Repair(const kernels::AttentionPlan& plan,
                               kernels::LaunchContext context) {
+  const ProfileRange range("repair");
   context.stream = stream(Queue::kKernel);
   RETURN_IF_ERROR(plan.Repair(context));
   return LastError("attention repair");

@@ -123,6 +123,7 @@ std::string RenderLogLine(std::chrono::system_clock::time_point time,
   line += "\",\"message\":";
   AppendQuoted(message, &line);
   for (const LogField& field : fields) {
+    if (field.name.empty()) continue;
     line += ',';
     AppendQuoted(field.name, &line);
     line += ':';

@@ -28,7 +28,12 @@ struct LogField {
   LogField(std::string_view key, Integer value)
       : name(key), json(std::to_string(value)) {}
 
-  std::string name;
+  // Left out of the line if `text` is empty.
+  static LogField Optional(std::string_view key, std::string_view text) {
+    return {text.empty() ? std::string_view() : key, text};
+  }
+
+  std::string name;  // empty = not in the line
   std::string json;
 };
 

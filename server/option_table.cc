@@ -25,6 +25,12 @@ void AddServing(ServerOptions* o, std::vector<Option>* table) {
        IntegerOption("lame_duck_seconds", &o->lame_duck_seconds, {0, 3'600},
                      "time from 'not ready' to refusing new requests, for load "
                      "balancers to notice; a second signal ends it"),
+       TextOption("otlp_endpoint", "URL", &o->otlp_endpoint,
+                  "collector that spans of traced calls are sent to (OTLP over "
+                  "HTTP, JSON): http://HOST[:4318][/v1/traces]; empty = none"),
+       ShareOption("trace_share", &o->trace_share,
+                   "share of the calls without a traceparent that are traced "
+                   "nevertheless"),
        ChoiceOption<bool>("reflection", &o->reflection,
                           {{"true", true}, {"false", false}},
                           "gRPC server reflection (grpcurl)")});
@@ -83,12 +89,6 @@ void AddEngine(ServerOptions* o, std::vector<Option>* table) {
                      "a batch that takes so long beyond four times what was "
                      "expected means that the GPU is lost: the server is no "
                      "longer live and ends with exit code 3; 0 = wait on"),
-       BytesOption("work_item_bytes", &e->work_item_bytes, 1 << 16,
-                   "larger requests are cut into items of about this size"),
-       BytesOption("max_batch_bytes", &e->max_batch_bytes, 1 << 16,
-                   "most bytes of one launch"),
-       FlopsOption("work_item_flops", &e->work_item_flops,
-                   "and of about this work; 0 = fit for the device", true),
        ShareOption("self_check_share", &e->self_check_share,
                    "share of the requests whose answers are checked when the "
                    "device is idle (some rows, in double, on the host); 0 = "
@@ -96,6 +96,12 @@ void AddEngine(ServerOptions* o, std::vector<Option>* table) {
        BytesOption("self_check_bytes", &e->self_check_bytes, 0,
                    "input and output of the largest request that is checked; "
                    "one is kept at a time, in the host pool"),
+       BytesOption("work_item_bytes", &e->work_item_bytes, 1 << 16,
+                   "larger requests are cut into items of about this size"),
+       BytesOption("max_batch_bytes", &e->max_batch_bytes, 1 << 16,
+                   "most bytes of one launch"),
+       FlopsOption("work_item_flops", &e->work_item_flops,
+                   "and of about this work; 0 = fit for the device", true),
        FlopsOption("max_batch_flops", &e->max_batch_flops,
                    "most work of one launch; 0 = fit for the device", true)});
 }
@@ -169,6 +175,20 @@ void AddTransport(ServerOptions* o, std::vector<Option>* table) {
        IntegerOption("max_streams_per_connection",
                      &o->max_streams_per_connection, {0, 1'000'000},
                      "calls at once on one connection; 0 = no limit"),
+       IntegerOption("max_connections", &o->connections.all, {0, 1'000'000},
+                     "gRPC connections at once; one more is reset; 0 = no "
+                     "limit"),
+       IntegerOption("max_connections_per_peer", &o->connections.per_peer,
+                     {0, 1'000'000},
+                     "of one IP address, or one user of a unix socket; 0 = no "
+                     "limit"),
+       IntegerOption("handshake_seconds", &o->handshake_seconds, {1, 3'600},
+                     "time a new connection has to say that it speaks HTTP/2 "
+                     "(and TLS)"),
+       IntegerOption("max_connection_idle_seconds",
+                     &o->max_connection_idle_seconds, {0, 864'000},
+                     "connections without a call for so long are closed; 0 = "
+                     "never"),
        IntegerOption("max_connection_age_seconds",
                      &o->max_connection_age_seconds, {0, 864'000},
                      "connections are closed (gracefully) at this age, so that "

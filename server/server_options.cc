@@ -7,6 +7,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/option_table.h"
 #include "server/receive_watch.h"
+#include "server/tracing/http_post.h"
 
 namespace attendant::server {
 namespace {
@@ -100,6 +101,13 @@ absl::Status CheckTogether(const ServerOptions& options) {
     return absl::InvalidArgumentError("--tls_client_ca is '" +
                                       options.tls.client_ca +
                                       "', must be empty without --tls_cert");
+  }
+  if (!options.otlp_endpoint.empty()) {
+    if (absl::Status status = OtlpUrl(options.otlp_endpoint).status();
+        !status.ok()) {
+      return absl::InvalidArgumentError("--otlp_endpoint is " +
+                                        std::string(status.message()));
+    }
   }
   if (options.bounds.max_request_bytes > int64_t{INT32_MAX}) {
     return absl::InvalidArgumentError(

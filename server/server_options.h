@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "server/attention_engine.h"
 #include "server/bounds.h"
+#include "server/connections/connection_gate.h"
 #include "server/log.h"
 #include "server/regions/region_options.h"
 #include "server/transport_security.h"
@@ -30,6 +31,10 @@ struct ServerOptions {
   Bounds bounds{.max_queued_bytes = 0};
   RegionOptions regions;  // sets the region bounds
 
+  // Collector of spans, http://HOST[:PORT][/PATH]; empty = none.
+  std::string otlp_endpoint;
+  double trace_share = 0;  // of calls that bring no traceparent
+
   int64_t drain_seconds = 30;
   int64_t lame_duck_seconds = 2;
   bool reflection = true;
@@ -40,6 +45,9 @@ struct ServerOptions {
   int64_t max_uploads = 128;
   int64_t http2_window_bytes = int64_t{8} << 20;  // 0 = gRPC tunes it
   int64_t max_streams_per_connection = 0;
+  ConnectionLimits connections;
+  int64_t handshake_seconds = 20;
+  int64_t max_connection_idle_seconds = 0;  // 0 = for ever
   int64_t max_connection_age_seconds = 0;
   int64_t max_connection_age_grace_seconds = 300;
   int64_t keepalive_seconds = 7200;

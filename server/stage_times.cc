@@ -31,6 +31,13 @@ void AddSpan(int64_t span_ns, const int (&active)[kNumStages],
   result->exposed_ns[static_cast<int>(exposed)] += span_ns;
 }
 
+void AddExtent(const StageInterval& interval, JobResult::Extent* extent) {
+  const bool is_first = extent->begin == Clock::time_point();
+  extent->begin =
+      is_first ? interval.begin : std::min(extent->begin, interval.begin);
+  extent->end = std::max(extent->end, interval.end);
+}
+
 }  // namespace
 
 const char* StageName(Stage stage) {
@@ -63,6 +70,7 @@ void FillStageTimes(Clock::time_point submitted, Clock::time_point done,
     const auto end = std::clamp(interval.end, begin, done);
     edges.push_back({begin, interval.stage, 1});
     edges.push_back({end, interval.stage, -1});
+    AddExtent(interval, &result->extents[static_cast<size_t>(interval.stage)]);
   }
   std::sort(edges.begin(), edges.end(),
             [](const Edge& a, const Edge& b) { return a.at < b.at; });

@@ -19,7 +19,7 @@ struct StageInterval {
 // download, then upload, else queue), so that they add up to the time exactly.
 // Busy: how long at least one item was in the stage. Of a job whose last byte
 // came at `input_complete` only what follows is exposed (the rest is
-// receiving).
+// receiving). Fills extents too.
 void FillStageTimes(Clock::time_point submitted,
                     Clock::time_point input_complete, Clock::time_point done,
                     std::span<const StageInterval> intervals,

@@ -22,6 +22,8 @@ class UniqueFd {
   }
 
   int get() const { return fd_; }
+  // The caller closes it from now on.
+  int Release() { return std::exchange(fd_, -1); }
   bool valid() const { return fd_ >= 0; }
 
  private:

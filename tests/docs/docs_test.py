@@ -36,6 +36,7 @@ FOREIGN = {
     "prometheus": "config web",
     "systemctl": "now",
     "nvcc": "fmad",
+    "numactl": "cpunodebind",
 }
 METRIC = re.compile(
     r"\battendant_\w+_(?:total|seconds|bytes|requests|ratio|watts|hertz|flops|info"

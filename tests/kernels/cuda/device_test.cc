@@ -52,8 +52,7 @@ TEST_F(CudaDeviceTest, FillsAndTimesOnAStream) {
               host.ok());
   float* values = reinterpret_cast<float*>(device->data());
   ASSERT_TRUE(start->Record(stream->get()).ok());
-  ASSERT_EQ(FillFloat(values, kCount, -1.5f, stream->get()),
-            absl::OkStatus());
+  ASSERT_EQ(FillFloat(values, kCount, -1.5f, stream->get()), absl::OkStatus());
   ASSERT_TRUE(FillZero(values, 4, stream->get()).ok());
   ASSERT_TRUE(end->Record(stream->get()).ok());
   ASSERT_EQ(cudaMemcpyAsync(host->data(), values, kCount * 4,
