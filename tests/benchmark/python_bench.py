@@ -140,7 +140,7 @@ def measure(args, target, door, seqlen, missing):
     """Rows of one door and length; none for a door that is not there."""
     calls = args.calls if seqlen > 1000 else args.calls * 20
     try:
-        cpp_median(args.client, target, door, seqlen, 1)
+        cpp_median(args.client, target, door, 8, 1)
     except subprocess.CalledProcessError as error:
         missing[door] = error.stderr.strip().splitlines()[-1][:200]
         return []
@@ -215,6 +215,19 @@ def arguments():
     return args
 
 
+def write(args, backend, rows, missing):
+    """What there is so far: a run that is cut off leaves it."""
+    args.out.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    (args.out / f"{args.name}.json").write_text(f"[\n{lines}\n]\n")
+    meta = {"machine": machine(), "backend": backend, "commit": args.commit,
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+            "command": " ".join(map(str, sys.argv)), "bars": bars(rows),
+            "missing": missing}
+    (args.out / f"{args.name}.meta.json").write_text(
+        json.dumps(meta, indent=1) + "\n")
+
+
 def main():
     args = arguments()
     rows, missing = [], {}
@@ -224,21 +237,11 @@ def main():
         for door in args.doors.split(","):
             for seqlen in map(int, args.seqlens.split(",")):
                 rows += measure(args, server.target, door, seqlen, missing)
-        backend = server.backend
-    found = bars(rows)
-    for row in found:
+                write(args, server.backend, rows, missing)
+    for row in bars(rows):
         print("{door:8} s{seqlen:<5} {client:17} adds {added_us:9.1f} us, bar "
               "{bar_us:9.1f}: {word}".format(
                   word="held" if row["held"] else "missed", **row))
-    args.out.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(json.dumps(row) for row in rows)
-    (args.out / f"{args.name}.json").write_text(f"[\n{lines}\n]\n")
-    meta = {"machine": machine(), "backend": backend, "commit": args.commit,
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(),
-            "command": " ".join(map(str, sys.argv)), "bars": found,
-            "missing": missing}
-    (args.out / f"{args.name}.meta.json").write_text(
-        json.dumps(meta, indent=1) + "\n")
 
 
 if __name__ == "__main__":
