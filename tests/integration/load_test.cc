@@ -138,15 +138,23 @@ TEST(Load, MixedRequestsAreRightAndMemoryStaysFlat) {
   };
   Tally tally;
   RunLoad(load, problems.requests, &tally);
-  const auto halfway = static_cast<double>(IdleBytes(server));
-  load.seed = 2;
-  RunLoad(load, problems.requests, &tally);
-  const auto last = static_cast<double>(IdleBytes(server));
-  EXPECT_EQ(tally.ended_with(grpc::OK), 2 * load.requests);
-  RecordProperty("halfway_bytes", std::to_string(halfway));
-  RecordProperty("last_bytes", std::to_string(last));
-  EXPECT_LE(std::abs(last - halfway), 0.02 * halfway)
-      << halfway << " bytes halfway, " << last << " at the end";
+  double before = 0;
+  auto after = static_cast<double>(IdleBytes(server));
+  // So few requests may not have met the worst mix yet, on a busy machine above
+  // all: memory has to level off. A leak would add to every round.
+  const int most_rounds = IsLong() ? 2 : 4;
+  int rounds = 1;
+  do {
+    before = after;
+    load.seed = ++rounds;
+    RunLoad(load, problems.requests, &tally);
+    after = static_cast<double>(IdleBytes(server));
+  } while (std::abs(after - before) > 0.02 * before && rounds < most_rounds);
+  EXPECT_EQ(tally.ended_with(grpc::OK), rounds * load.requests);
+  RecordProperty("halfway_bytes", std::to_string(before));
+  RecordProperty("last_bytes", std::to_string(after));
+  EXPECT_LE(std::abs(after - before), 0.02 * before)
+      << before << " bytes before the last round, " << after << " at the end";
 }
 
 TEST(Load, CountersAgreeWithTheClientsAtEveryScrape) {
