@@ -70,18 +70,19 @@ summary() {
 }
 
 # The record: a row a command, written as soon as it has ended. Rows of other
-# suites stay, each with its own commit.
+# suites, and of runs with a compiler cache beside runs without, stay; each has
+# its own commit.
 record() {  # SUITE COMMAND EXIT_CODE SECONDS
-  local file=$results/fresh_machine.json rows=() row
+  local file=$results/fresh_machine.json rows=() cached
+  cached=$([ -n "$ccache" ] && echo true || echo false)
   [ ! -f "$file" ] || mapfile -t rows < <(
-    sed -n 's/,$//; s/^  {/{/p' "$file" |
-      grep -v "\"suite\": \"$1\", \"command\": \"$2\"" || true)
+    sed -n 's/,$//; s/^  {/{/p' "$file" | grep -v \
+      "\"suite\": \"$1\", \"command\": \"$2\".*\"compiler_cache\": $cached" || true)
   rows+=("$(printf '{"suite": "%s", "command": "%s", "exit_code": %s, ' \
     "$1" "$2" "$3")$(printf '"seconds": %s, "date": "%s", "commit": "%s", ' \
     "$4" "$(date -u +%F)" "$commit")$(printf '"cores": %s, "jobs": "%s", ' \
     "$(nproc)" "${CMAKE_BUILD_PARALLEL_LEVEL:-all}")$(printf \
-    '"load": %s, "compiler_cache": %s}' "$(cut -d' ' -f3 /proc/loadavg)" \
-    "$([ -n "$ccache" ] && echo true || echo false)")")
+    '"load": %s, "compiler_cache": %s}' "$(cut -d' ' -f3 /proc/loadavg)" "$cached")")
   {
     printf '{"command": "tests/fresh_machine.sh", "runs": [\n'
     printf '  %s\n' "${rows[@]}" | sed '$!s/$/,/'
