@@ -13,7 +13,8 @@ void AddAvx512Bf16(std::vector<SimdKernels>* kernels) {
   SimdKernels bf16 = kernels->front();
   bf16.name = "AVX3_BF16";
   bf16.tile_bf16 = Avx512Bf16TileKernels(bf16.tile_fp32);
-  bf16.decode_bf16 = Avx512Bf16DecodeKernels(bf16.decode);
+  bf16.decode_bf16.scores = Avx512Bf16DecodeScores;
+  bf16.decode_bf16.values = Avx512Bf16DecodeValues;
   kernels->insert(kernels->begin(), bf16);
 }
 #else

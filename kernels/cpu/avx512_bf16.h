@@ -14,6 +14,7 @@ void AddAvx512Bf16(std::vector<SimdKernels>* kernels);
 
 // The pieces, where the compiler has them; only to be called on such a machine.
 TileKernels Avx512Bf16TileKernels(const TileKernels& avx3);
-DecodeKernels Avx512Bf16DecodeKernels(const DecodeKernels& avx3);
+void Avx512Bf16DecodeScores(const DecodeScoresArgs& args);
+bool Avx512Bf16DecodeValues(const DecodeValuesArgs& args);
 
 }  // namespace attendant::kernels::cpu

@@ -13,6 +13,7 @@
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/convert-inl.h"
+#include "kernels/cpu/decode_fetch.h"
 #include "kernels/cpu/decode_softmax-inl.h"
 #include "kernels/cpu/simd_kernels.h"
 
@@ -21,28 +22,12 @@ namespace attendant::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Bytes between the row that is worked on and the one that is fetched: what
-// memory delivers in its latency.
-inline constexpr int64_t kPrefetchBytes = 8192;
-
-// The same in whole rows, of which those of other heads may lie between.
-template <class Type>
-HWY_INLINE int64_t PrefetchDistance(int64_t size, int64_t pitch) {
-  const int64_t bytes = size * sizeof(typename Type::Stored);
-  const int64_t keys =
-      std::clamp<int64_t>(kPrefetchBytes / bytes, 4, kDecodeBlock);
-  return keys * pitch * sizeof(typename Type::Stored);
-}
-
-// Fetches what lies `bytes` behind `from` (maybe behind the end: a prefetch
-// never faults), once for each line of 64 bytes of a row; `c` is the place in
-// the row. Spread over the arithmetic: some processors drop prefetches that
-// come faster than memory answers.
+// Fetches element c from `row` on, once for each line of 64 bytes. Spread over
+// the arithmetic, and in the order of memory: processors drop prefetches that
+// come faster than memory answers, and foresee lines that follow each other.
 template <class Stored>
-HWY_INLINE void PrefetchAhead(const Stored* from, int64_t c, int64_t bytes) {
-  if (bytes == 0 || c * sizeof(Stored) % 64 != 0) return;
-  hwy::Prefetch(reinterpret_cast<const char*>(
-      reinterpret_cast<uintptr_t>(from + c) + bytes));
+HWY_INLINE void FetchElement(const char* row, int64_t c) {
+  if (c * sizeof(Stored) % 64 == 0) hwy::Prefetch(row + c * sizeof(Stored));
 }
 
 #if HWY_TARGET != HWY_SCALAR
@@ -79,18 +64,16 @@ HWY_INLINE void StoreSums(const DecodeVec* v, float scale, float* to) {
 
 inline constexpr int kKeysOfScores = 4;  // at once
 
-// The dims of one vector, from c on, of 4 keys and kRows rows of Q; fetches the
-// same dims `ahead` bytes from here.
+// The dims of one vector, from c on, of 4 keys and kRows rows of Q.
 template <class Type, int kRows>
 HWY_INLINE void ScoreDims(const DecodeScoresArgs& a,
                           const typename Type::Stored* const* k, int64_t c,
-                          int64_t ahead, DecodeVec (*sums)[kKeysOfScores]) {
+                          DecodeVec (*sums)[kKeysOfScores]) {
   const DecodeTag d;
   DecodeVec keys[kKeysOfScores];
 #pragma GCC unroll 4
   for (int i = 0; i < kKeysOfScores; ++i) {
     keys[i] = LoadFloats<Type>(d, k[i] + c);
-    PrefetchAhead(k[i], c, ahead);
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
@@ -103,28 +86,42 @@ HWY_INLINE void ScoreDims(const DecodeScoresArgs& a,
 }
 
 // The first kUnrolled vectors of a row have loads of their own: each strides
-// evenly through K, which is what processors foresee.
+// evenly through K, which is what processors foresee. Beside them the same part
+// of the rows that lie ahead is fetched, one row after the other.
 template <class Type, int kRows, int kUnrolled>
 HWY_INLINE void DecodeScoreKeys(const DecodeScoresArgs& a, int first,
-                                int64_t ahead) {
+                                const RowsAhead& ahead, bool fetch) {
+  using Stored = typename Type::Stored;
   const DecodeTag d;
   const int64_t lanes = hn::Lanes(d);
-  const typename Type::Stored* k[kKeysOfScores];
+  const Stored* k[kKeysOfScores];
+  const char* fetched[kKeysOfScores];
   DecodeVec sums[kRows][kKeysOfScores];
 #pragma GCC unroll 4
   for (int i = 0; i < kKeysOfScores; ++i) {
-    k[i] = static_cast<const typename Type::Stored*>(a.k) +
+    k[i] = static_cast<const Stored*>(a.k) +
            std::min(first + i, a.num_keys - 1) * a.k_pitch;
+    fetched[i] = ahead.Of(first + i);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) sums[r][i] = hn::Zero(d);
   }
 #pragma GCC unroll 8
   for (int u = 0; u < kUnrolled; ++u) {
-    ScoreDims<Type, kRows>(a, k, u * lanes, ahead, sums);
+#pragma GCC unroll 4
+    for (int i = 0; fetch && i < kKeysOfScores; ++i) {
+      const int vector = u * kKeysOfScores + i;
+      FetchElement<Stored>(fetched[vector / kUnrolled],
+                           vector % kUnrolled * lanes);
+    }
+    ScoreDims<Type, kRows>(a, k, u * lanes, sums);
   }
   int64_t c = kUnrolled * lanes;
   for (; c + lanes <= a.head_dim; c += lanes) {
-    ScoreDims<Type, kRows>(a, k, c, ahead, sums);
+#pragma GCC unroll 4
+    for (int i = 0; fetch && i < kKeysOfScores; ++i) {
+      FetchElement<Stored>(fetched[i], c);
+    }
+    ScoreDims<Type, kRows>(a, k, c, sums);
   }
   if (c < a.head_dim) {
     for (int i = 0; i < kKeysOfScores; ++i) {
@@ -142,13 +139,15 @@ HWY_INLINE void DecodeScoreKeys(const DecodeScoresArgs& a, int first,
 }
 
 template <class Type, int kRows>
-void DecodeScoresOf(const DecodeScoresArgs& a, bool prefetch) {
+void DecodeScoresOf(const DecodeScoresArgs& a, bool fetch) {
   const int64_t lanes = hn::Lanes(DecodeTag());
-  const int64_t ahead =
-      prefetch ? PrefetchDistance<Type>(a.head_dim, a.k_pitch) : 0;
+  const RowsAhead ahead(a.k, a.head_dim, a.k_pitch,
+                        sizeof(typename Type::Stored));
   const auto keys = [&](auto unrolled) HWY_ATTR {
     for (int n = 0; n < a.num_keys; n += kKeysOfScores) {
-      DecodeScoreKeys<Type, kRows, decltype(unrolled)::value>(a, n, ahead);
+      if (fetch) ahead.FetchPages<kKeysOfScores>(n);
+      DecodeScoreKeys<Type, kRows, decltype(unrolled)::value>(a, n, ahead,
+                                                              fetch);
     }
   };
   if (a.head_dim >= 8 * lanes) return keys(std::integral_constant<int, 8>());
@@ -159,23 +158,23 @@ void DecodeScoresOf(const DecodeScoresArgs& a, bool prefetch) {
 // Up to four rows at once: what fits in registers.
 template <class Type>
 void DecodeScoresOfType(DecodeScoresArgs a) {
-  bool prefetch = true;
+  bool fetch = true;  // once: the other rows find K in the caches
   while (a.rows > 0) {
     const int rows = std::min(a.rows, 4);
     switch (rows) {
       case 1:
-        DecodeScoresOf<Type, 1>(a, prefetch);
+        DecodeScoresOf<Type, 1>(a, fetch);
         break;
       case 2:
-        DecodeScoresOf<Type, 2>(a, prefetch);
+        DecodeScoresOf<Type, 2>(a, fetch);
         break;
       case 3:
-        DecodeScoresOf<Type, 3>(a, prefetch);
+        DecodeScoresOf<Type, 3>(a, fetch);
         break;
       default:
-        DecodeScoresOf<Type, 4>(a, prefetch);
+        DecodeScoresOf<Type, 4>(a, fetch);
     }
-    prefetch = false;
+    fetch = false;
     a.rows -= rows;
     a.q += rows * a.q_pitch;
     a.s += rows * kDecodeBlock;
@@ -209,18 +208,45 @@ HWY_INLINE DecodeVec LoadValues(DecodeTag d, const typename Type::Stored* v,
   return value;
 }
 
-// Keys that all slices of O take before the next ones: few, so that V is in the
-// first cache for all slices but the first, and memory never waits for them.
-inline constexpr int kKeysOfSlice = 16;
+// Keys that all slices of O take before the next ones, an even number: few, so
+// that V is in the first cache for all slices but the first.
+inline constexpr int kKeysOfSlice = 8;
 inline constexpr int64_t kMaxValueDims = 256;
 
-// Adds keys [begin, end) to kVecs vectors of dims from `first` on, and fetches
-// the same dims `ahead` bytes from here; `sums` is [kRows][kMaxValueDims].
+// kVecs vectors of dims of one key, `count` of which the last one has, for
+// kRows rows of O.
 template <class Type, int kRows, int kVecs, Purity kPurity>
-HWY_INLINE void DecodeSlice(const DecodeValuesArgs& a, int64_t first, int begin,
-                            int end, int64_t ahead, float* sums) {
+HWY_INLINE void DecodeAddKey(const DecodeValuesArgs& a,
+                             const typename Type::Stored* row, int64_t count,
+                             int key, DecodeVec (*o)[kVecs]) {
   const DecodeTag d;
   const int64_t lanes = hn::Lanes(d);
+  DecodeVec values[kVecs];
+#pragma GCC unroll 4
+  for (int v = 0; v < kVecs; ++v) {
+    values[v] = LoadValues<Type, kPurity>(d, row + v * lanes, count);
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    const DecodeVec p = hn::Set(d, a.p[r * kDecodeBlock + key]);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) o[r][v] = hn::MulAdd(p, values[v], o[r][v]);
+  }
+}
+
+// Adds keys [begin, end) to kVecs vectors of dims from `first` on. For each
+// pair of keys it fetches kVecs vectors at `fetched` and as many `second` bytes
+// behind; those of the next pair lie `step` bytes behind. `sums` is
+// [kRows][kMaxValueDims].
+template <class Type, int kRows, int kVecs, Purity kPurity>
+HWY_INLINE void DecodeSlice(const DecodeValuesArgs& a, int64_t first, int begin,
+                            int end, const char* fetched, int64_t second,
+                            int64_t step, float* sums) {
+  using Stored = typename Type::Stored;
+  const DecodeTag d;
+  const int64_t lanes = hn::Lanes(d);
+  // Only the last vector of a row can be a part.
+  const int64_t count = kVecs == 1 ? a.head_dim_v - first : lanes;
   DecodeVec o[kRows][kVecs];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
@@ -229,26 +255,19 @@ HWY_INLINE void DecodeSlice(const DecodeValuesArgs& a, int64_t first, int begin,
       o[r][v] = hn::Load(d, sums + r * kMaxValueDims + first + v * lanes);
     }
   }
-  const auto* row = static_cast<const typename Type::Stored*>(a.v) +
-                    begin * a.v_pitch + first;
-  for (int n = begin; n < end; ++n, row += a.v_pitch) {
-    DecodeVec values[kVecs];
+  const auto* row = static_cast<const Stored*>(a.v) + begin * a.v_pitch + first;
+  for (int n = begin; n < end; n += 2, fetched += step) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) FetchElement<Stored>(fetched, v * lanes);
+    DecodeAddKey<Type, kRows, kVecs, kPurity>(a, row, count, n, o);
+    row += a.v_pitch;
+    if (n + 1 == end) break;
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) {
-      // Only the last vector of a row can be a part.
-      const int64_t count =
-          kVecs == 1 ? a.head_dim_v - first : static_cast<int64_t>(lanes);
-      values[v] = LoadValues<Type, kPurity>(d, row + v * lanes, count);
-      PrefetchAhead(row - first, first + v * lanes, ahead);
+      FetchElement<Stored>(fetched + second, v * lanes);
     }
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const DecodeVec p = hn::Set(d, a.p[r * kDecodeBlock + n]);
-#pragma GCC unroll 4
-      for (int v = 0; v < kVecs; ++v) {
-        o[r][v] = hn::MulAdd(p, values[v], o[r][v]);
-      }
-    }
+    DecodeAddKey<Type, kRows, kVecs, kPurity>(a, row, count, n + 1, o);
+    row += a.v_pitch;
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
@@ -260,12 +279,10 @@ HWY_INLINE void DecodeSlice(const DecodeValuesArgs& a, int64_t first, int begin,
 }
 
 template <class Type, int kRows, Purity kPurity>
-HWY_INLINE void DecodeSums(const DecodeValuesArgs& a, bool prefetch,
-                           float* sums) {
+HWY_INLINE void DecodeSums(const DecodeValuesArgs& a, float* sums) {
+  constexpr int64_t kSize = sizeof(typename Type::Stored);
   const DecodeTag d;
   const int64_t lanes = hn::Lanes(d);
-  const int64_t ahead =
-      prefetch ? PrefetchDistance<Type>(a.head_dim_v, a.v_pitch) : 0;
   for (int r = 0; r < kRows; ++r) {
     const auto alpha = hn::Set(d, a.alpha[r]);
     for (int64_t c = 0; c < a.head_dim_v; c += lanes) {
@@ -273,29 +290,40 @@ HWY_INLINE void DecodeSums(const DecodeValuesArgs& a, bool prefetch,
                 sums + r * kMaxValueDims + c);
     }
   }
+  const RowsAhead ahead(a.v, a.head_dim_v, a.v_pitch, kSize);
+  const int64_t pitch = ahead.pitch_bytes();
   for (int n = 0; n < a.num_keys; n += kKeysOfSlice) {
     const int end = std::min(n + kKeysOfSlice, a.num_keys);
+    const char* const at = ahead.Of(n);
+    ahead.FetchPages<kKeysOfSlice>(n);
     int64_t c = 0;
-    if (a.head_dim_v >= 8 * lanes) {  // loads of their own, as for K
-      DecodeSlice<Type, kRows, 4, kPurity>(a, 0, n, end, ahead, sums);
-      DecodeSlice<Type, kRows, 4, kPurity>(a, 4 * lanes, n, end, ahead, sums);
+    if (a.head_dim_v >= 8 * lanes) {
+      // Loads of their own, as for K. Each half fetches half of the keys, whole
+      // rows in order.
+      DecodeSlice<Type, kRows, 4, kPurity>(a, 0, n, end, at, 4 * lanes * kSize,
+                                           pitch, sums);
+      DecodeSlice<Type, kRows, 4, kPurity>(a, 4 * lanes, n, end,
+                                           at + kKeysOfSlice / 2 * pitch,
+                                           4 * lanes * kSize, pitch, sums);
       c = 8 * lanes;
     }
     for (; c + 4 * lanes <= a.head_dim_v; c += 4 * lanes) {
-      DecodeSlice<Type, kRows, 4, kPurity>(a, c, n, end, ahead, sums);
+      DecodeSlice<Type, kRows, 4, kPurity>(a, c, n, end, at + c * kSize, pitch,
+                                           2 * pitch, sums);
     }
     for (; c < a.head_dim_v; c += lanes) {
-      DecodeSlice<Type, kRows, 1, kPurity>(a, c, n, end, ahead, sums);
+      DecodeSlice<Type, kRows, 1, kPurity>(a, c, n, end, at + c * kSize, pitch,
+                                           2 * pitch, sums);
     }
   }
 }
 
 template <class Type, int kRows>
-bool DecodeValuesOf(const DecodeValuesArgs& a, bool prefetch) {
+bool DecodeValuesOf(const DecodeValuesArgs& a) {
   const DecodeTag d;
   const int64_t lanes = hn::Lanes(d);
   HWY_ALIGN float sums[kRows * kMaxValueDims];
-  DecodeSums<Type, kRows, Purity::kAsIs>(a, prefetch, sums);
+  DecodeSums<Type, kRows, Purity::kAsIs>(a, sums);
   const auto zero = hn::Zero(d);
   auto poison = zero;
   for (int r = 0; r < kRows; ++r) {
@@ -305,7 +333,7 @@ bool DecodeValuesOf(const DecodeValuesArgs& a, bool prefetch) {
     }
   }
   const bool finite = hn::AllTrue(d, hn::Eq(poison, zero));
-  if (!finite) DecodeSums<Type, kRows, Purity::kFiniteOnly>(a, false, sums);
+  if (!finite) DecodeSums<Type, kRows, Purity::kFiniteOnly>(a, sums);
   for (int r = 0; r < kRows; ++r) {
     for (int64_t c = 0; c < a.head_dim_v; c += lanes) {
       hn::StoreU(hn::Load(d, sums + r * kMaxValueDims + c), d,
@@ -317,23 +345,22 @@ bool DecodeValuesOf(const DecodeValuesArgs& a, bool prefetch) {
 
 template <class Type>
 bool DecodeValuesOfType(DecodeValuesArgs a) {
-  bool finite = true, prefetch = true;
+  bool finite = true;
   while (a.rows > 0) {
     const int rows = std::min(a.rows, 4);
     switch (rows) {
       case 1:
-        finite &= DecodeValuesOf<Type, 1>(a, prefetch);
+        finite &= DecodeValuesOf<Type, 1>(a);
         break;
       case 2:
-        finite &= DecodeValuesOf<Type, 2>(a, prefetch);
+        finite &= DecodeValuesOf<Type, 2>(a);
         break;
       case 3:
-        finite &= DecodeValuesOf<Type, 3>(a, prefetch);
+        finite &= DecodeValuesOf<Type, 3>(a);
         break;
       default:
-        finite &= DecodeValuesOf<Type, 4>(a, prefetch);
+        finite &= DecodeValuesOf<Type, 4>(a);
     }
-    prefetch = false;
     a.rows -= rows;
     a.p += rows * kDecodeBlock;
     a.alpha += rows;

@@ -66,11 +66,12 @@ const char* attendant_plan_kernel(const AttendantPlan* plan, int64_t index);
 int64_t attendant_plan_device_bytes(const AttendantPlan* plan);
 int64_t attendant_plan_workspace_bytes(const AttendantPlan* plan);
 
-/* Reads so many bytes once with the plan's threads (a CPU plan's), each a part
-   of its own, and returns a word that depends on all of them: what memory gives
-   these threads. `data` is aligned to 64 bytes. */
+/* Reads so many bytes, whole lines of 64, once with the plan's threads (a CPU
+   plan's), in pieces that each is cut into so many streams, and returns a word
+   that depends on all of them: what memory gives these threads. `data` is
+   aligned to 64 bytes. */
 uint64_t attendant_plan_read(AttendantPlan* plan, const void* data,
-                             int64_t bytes);
+                             int64_t bytes, int32_t streams);
 
 void attendant_plan_destroy(AttendantPlan* plan);
 

@@ -79,7 +79,8 @@ class Library:
             function.restype = size
             function.argtypes = [pointer]
         lib.attendant_plan_read.restype = ctypes.c_uint64
-        lib.attendant_plan_read.argtypes = [pointer, pointer, size]
+        lib.attendant_plan_read.argtypes = [pointer, pointer, size,
+                                            ctypes.c_int32]
         lib.attendant_plan_destroy.restype = None
         lib.attendant_plan_destroy.argtypes = [pointer]
         self.lib = lib
@@ -123,11 +124,11 @@ class Plan:
     def device_bytes(self):
         return self._lib.attendant_plan_device_bytes(self._plan)
 
-    def read(self, tensor):
+    def read(self, tensor, streams=1):
         """Reads a contiguous tensor once, with the plan's threads."""
         return self._lib.attendant_plan_read(
             self._plan, tensor.data_ptr(),
-            tensor.numel() * tensor.element_size())
+            tensor.numel() * tensor.element_size(), streams)
 
     def close(self):
         if self._plan:

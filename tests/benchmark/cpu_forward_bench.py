@@ -6,8 +6,11 @@ one process, with the same number of threads, by turns.
         --out results [--threads 2] [--only prefill] [--target AVX2]
 
 Tensors are [batch, heads, rows, head_dim], contiguous, random normal. Times are
-medians; decode also times the mere reading of K and V, by the same threads: a
-sum in PyTorch or a loop of ours, whichever is faster. Of PyTorch's two ways to
+medians; decode also times the mere reading of K and V by the same threads: a
+sum in PyTorch, a loop of ours in order or one in four streams, whichever is
+fastest. Our loops and our kernel run call by call in turn, so that what
+neighbours take of the memory's speed cancels: of_read, the share of the read
+rate, is the median of the ratios of calls that follow each other. Of PyTorch's two ways to
 share KV heads (enable_gqa, repeated heads made beforehand) the faster one
 counts. Before it is timed, each case is
 compared with PyTorch's answer in fp32. Writes cpu_forward.json and
@@ -86,21 +89,36 @@ def key_of(row):
         "seqlen_q", "seqlen_kv"))
 
 
-def time_by_turns(functions, seconds, turns=4):
-    """Median milliseconds of each function. Each runs for about `seconds`, in
-    turns that begin with a pause and an untimed call: OpenMP's threads spin
-    for milliseconds after their last work, on the cores that the next needs."""
-    times = {name: [] for name in functions}
+def time_by_turns(groups, seconds, turns=4):
+    """The seconds of each call, by the functions' names. The functions of a
+    group run call by call in turn; each group for about `seconds` for each of
+    its functions, in turns that begin with a pause and untimed calls: OpenMP's
+    threads spin for milliseconds after their last work, on the cores that the
+    next needs."""
+    times = {name: [] for group in groups for name in group}
     for _ in range(turns):
-        for name, function in functions.items():
+        for group in groups:
             time.sleep(0.03)
-            function()
-            end = time.perf_counter() + seconds / turns
-            while not times[name] or time.perf_counter() < end:
-                start = time.perf_counter()
+            for function in group.values():
                 function()
-                times[name].append(time.perf_counter() - start)
-    return {name: 1e3 * statistics.median(t) for name, t in times.items()}
+            end = time.perf_counter() + len(group) * seconds / turns
+            timed = False
+            while not timed or time.perf_counter() < end:
+                timed = True
+                for name, function in group.items():
+                    start = time.perf_counter()
+                    function()
+                    times[name].append(time.perf_counter() - start)
+    return times
+
+
+def share_of_read(times):
+    """What our kernel reaches of the fastest reader."""
+    shares = [statistics.median(
+        read / ours for read, ours in zip(times[name], times["ours"]))
+        for name in times if name.startswith("read by us")]
+    torch_ms = statistics.median(times["read by torch"])
+    return min(shares + [torch_ms / statistics.median(times["ours"])])
 
 
 def visible_pairs(case):
@@ -126,7 +144,7 @@ def measure(torch, attention_c, library, case, arguments):
         [attention_c.problem(*(t.transpose(1, 2) for t in (q, k, v, out)),
                              causal=case["causal"])],
         "cpu", arguments.threads)
-    functions = {"ours": ours.launch}
+    functions = {}
     if case["num_heads"] == case["num_kv_heads"]:
         functions["torch"] = lambda: sdpa(q, k, v, is_causal=case["causal"])
     else:
@@ -135,11 +153,14 @@ def measure(torch, attention_c, library, case, arguments):
         wide_k, wide_v = (t.repeat_interleave(group, 1) for t in (k, v))
         functions["torch wide"] = lambda: sdpa(q, wide_k, wide_v)
 
+    own = {"ours": ours.launch}
     if case["phase"] == "decode":
         words = [t.view(-1).view(torch.int32).view(torch.float32)
                  for t in (k, v)]
         functions["read by torch"] = lambda: [w.sum() for w in words]
-        functions["read by us"] = lambda: [ours.read(t) for t in (k, v)]
+        for streams in (1, 4):
+            own[f"read by us, {streams}"] = lambda streams=streams: [
+                ours.read(t, streams) for t in (k, v)]
 
     ours.launch()
     reference = sdpa(q.float(), k.float(), v.float(), enable_gqa=True,
@@ -149,7 +170,10 @@ def measure(torch, attention_c, library, case, arguments):
         sys.exit(f"{name_of(case)}: wrong by {error}")
 
     with torch.inference_mode():
-        times = time_by_turns(functions, arguments.seconds)
+        calls = time_by_turns(
+            [own] + [{name: f} for name, f in functions.items()],
+            arguments.seconds)
+    times = {name: 1e3 * statistics.median(t) for name, t in calls.items()}
     row = {key: value for key, value in case.items() if key != "phase"}
     row["ours_ms"] = round(times.pop("ours"), 4)
     read_ms = min((times.pop(name) for name in list(times)
@@ -163,6 +187,7 @@ def measure(torch, attention_c, library, case, arguments):
     row["ours_kv_gbytes_per_s"] = round(kv_bytes / row["ours_ms"] / 1e6, 1)
     if read_ms:
         row["read_gbytes_per_s"] = round(kv_bytes / read_ms / 1e6, 1)
+        row["of_read"] = round(share_of_read(calls), 3)
     row["max_error"] = float(f"{error:.2g}")
     return row
 
@@ -203,7 +228,8 @@ def main():
               f"{row['torch_ms']:9.3f} ms  {row['speedup']:6.2f}x  "
               f"{row['ours_gflops']:7.1f} GFLOP/s  "
               f"{row['ours_kv_gbytes_per_s']:6.1f} GB/s of "
-              f"{row.get('read_gbytes_per_s', '-')}", flush=True)
+              f"{row.get('read_gbytes_per_s', '-')} "
+              f"({row.get('of_read', '-')})", flush=True)
         if arguments.out:
             write(arguments, rows, torch, model, flags, bandwidth)
     for phase, is_phase in (("prefill", lambda r: r["seqlen_q"] > 1),
