@@ -6,81 +6,131 @@
 #include "kernels/sm90/decode_item.cuh"
 #include "kernels/sm90/decode_merge.cuh"
 #include "kernels/sm90/decode_output.cuh"
+#include "kernels/sm90/decode_table.h"
+#include "kernels/sm90/ptx/cp_async.cuh"
 #include "kernels/sm90/ptx/grid.cuh"
+#include "kernels/sm90/ptx/mbarrier.cuh"
 
 namespace attendant::kernels::sm90 {
 
-// Rows [row_begin, row_end) of a strand: its slots folded in index order, by
-// `num_threads` threads, kBatch slots in flight.
-template <typename Shape, typename Element>
-__device__ __forceinline__ void CombineStrand(const DecodeParams& params,
-                                              const DecodeItem& item,
-                                              int thread, int num_threads,
-                                              int row_begin, int row_end) {
-  constexpr int kQuads = Shape::kHeadDim / 4;
-  constexpr int kBatch = 16;
-  const int slots = item.sequence->slots_per_strand;
-  const int64_t slot_floats = Shape::kTileQ * (Shape::kHeadDim + 2);
-  const PartialSlot<Shape> first = PartialSlot<Shape>::Of(params, item, 0);
-  for (int i = row_begin * kQuads + thread; i < row_end * kQuads;
-       i += num_threads) {
-    const int row = i / kQuads;
-    const int column = i % kQuads * 4;
-    const float* o = first.o(row) + column;
-    const float* rows = reinterpret_cast<const float*>(first.rows(row));
-    float m = -INFINITY;
-    float l = 0.0f;
-    float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    for (int begin = 0; begin < slots; begin += kBatch) {
-      float4 next[kBatch];
-      float2 next_ml[kBatch];
-#pragma unroll
-      for (int j = 0; j < kBatch; ++j) {
-        if (begin + j >= slots) continue;
-        const int64_t offset = (begin + j) * slot_floats;
-        next[j] = __ldcg(reinterpret_cast<const float4*>(o + offset));
-        next_ml[j] = __ldcg(reinterpret_cast<const float2*>(rows + offset));
+inline constexpr int kCombineThreads = 256;
+inline constexpr int kCombineBatch = 16;  // slots in flight
+
+struct CombineStorage {
+  float4 o[kCombineBatch][kCombineThreads];
+  float2 rows[kCombineBatch][kCombineThreads / 32][16];
+};
+
+// Folds slots, a thread's piece of each. Loops rather than unrolled code: the
+// kernel runs each instruction a few times at most, and fetching it takes
+// longer.
+template <typename Shape>
+class SlotFold {
+ public:
+  // The piece i of `warp` of the consumers' warps.
+  __device__ __forceinline__ SlotFold(const DecodeParams& params,
+                                      const DecodeItem& item,
+                                      CombineStorage& storage, int i, int warp)
+      : item_(item),
+        storage_(storage),
+        lane_(threadIdx.x % 32),
+        base_(PartialSlot<Shape>(params, item.first_slot)),
+        piece_(base_.piece(i, 32 * warp + lane_)),
+        rows_(base_.rows(16 * warp + lane_ % 16)) {}
+
+  __device__ __forceinline__ FoldedPiece Run() {
+    const int before = item_.sequence->first_chunk / item_.unit;
+    const int per_quad = item_.unit == 1 ? kSplitQuad : 1;
+    const int per_octet = max(1, kSplitOctet / item_.unit);
+    FoldedPiece quad, octet, strand;
+    for (int begin = 0; begin < item_.slots; begin += kCombineBatch) {
+      const int count = min(kCombineBatch, item_.slots - begin);
+      Load(begin, count);
+#pragma unroll 1
+      for (int j = 0; j < count; ++j) {
+        const int next = before + begin + j + 1;
+        const bool is_last = begin + j + 1 == item_.slots;
+        Take(j, quad);
+        if (next % per_quad != 0 && !is_last) continue;
+        octet.Append(quad);
+        quad = FoldedPiece();
+        if (next % per_octet != 0 && !is_last) continue;
+        strand.Append(octet);
+        octet = FoldedPiece();
       }
-#pragma unroll
-      for (int j = 0; j < kBatch; ++j) {
-        if (begin + j >= slots) continue;
-        if (begin + j == 0) {  // nothing to merge with
-          m = next_ml[0].x;
-          l = next_ml[0].y;
-          sum[0] = next[0].x;
-          sum[1] = next[0].y;
-          sum[2] = next[0].z;
-          sum[3] = next[0].w;
-          continue;
-        }
-        const MergeFactors factors = Merge(m, l, next_ml[j].x, next_ml[j].y);
-        sum[0] = MergeValue(sum[0], next[j].x, factors);
-        sum[1] = MergeValue(sum[1], next[j].y, factors);
-        sum[2] = MergeValue(sum[2], next[j].z, factors);
-        sum[3] = MergeValue(sum[3], next[j].w, factors);
+      __syncwarp();  // before the next are loaded
+    }
+    return strand;
+  }
+
+ private:
+  __device__ __forceinline__ void Load(int begin, int count) const {
+    const int warp = threadIdx.x / 32;
+#pragma unroll 1
+    for (int j = 0; j < count; ++j) {
+      const int64_t offset =
+          static_cast<int64_t>(begin + j) * PartialSlot<Shape>::kFloats;
+      ptx::cp_async_16(ptx::smem_address(&storage_.o[j][threadIdx.x]),
+                       reinterpret_cast<const float*>(piece_) + offset, 16);
+      if (lane_ < 16) {
+        ptx::cp_async_8(ptx::smem_address(&storage_.rows[j][warp][lane_]),
+                        reinterpret_cast<const float*>(rows_) + offset);
       }
     }
-    const RowTarget target = TargetOf(item, row);
-    const RowEnd end = FinishRow(m, l, target.sink_log2);
-    float values[4];
+    ptx::cp_async_wait_all();
+    __syncwarp();
+  }
+
+  // Appends slot j of those loaded.
+  __device__ __forceinline__ void Take(int j, FoldedPiece& quad) const {
+    FoldedPiece piece;
+    const float4 o = storage_.o[j][threadIdx.x];
 #pragma unroll
-    for (int e = 0; e < 4; ++e) values[e] = __fmul_rn(sum[e], end.inverse);
+    for (int r = 0; r < 2; ++r) {
+      const float2 ml = storage_.rows[j][threadIdx.x / 32][lane_ / 4 + 8 * r];
+      piece.m[r] = ml.x;
+      piece.l[r] = ml.y;
+    }
+    piece.o[0] = o.x;
+    piece.o[1] = o.y;
+    piece.o[2] = o.z;
+    piece.o[3] = o.w;
+    quad.Append(piece);
+  }
+
+  const DecodeItem& item_;
+  CombineStorage& storage_;
+  const int lane_;
+  const PartialSlot<Shape> base_;
+  const float4* const piece_;
+  const float2* const rows_;
+};
+
+// Two rows' two columns to their place.
+template <typename Element>
+__device__ __forceinline__ void StorePiece(const DecodeParams& params,
+                                           const DecodeItem& item,
+                                           const FoldedPiece& strand, int row,
+                                           int column) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (row + 8 * r >= item.num_rows) continue;
+    const RowTarget target = TargetOf(item, row + 8 * r);
+    const RowEnd end = FinishRow(strand.m[r], strand.l[r], target.sink_log2);
+    const float values[2] = {__fmul_rn(strand.o[2 * r], end.inverse),
+                             __fmul_rn(strand.o[2 * r + 1], end.inverse)};
     StoreColumns<Element>(params, *item.problem, target.out, column, values);
     if (target.lse != nullptr && column == 0) *target.lse = end.lse;
   }
 }
 
-// Merges strands of several items: a block takes kCombineRows packed rows of
-// one.
-inline constexpr int kCombineRows = 8;
-inline constexpr int kCombineThreads = 256;
-
+// Merges strands of several items, params.combine_blocks blocks each.
 template <typename Shape, typename Element, bool kGrouped>
 __global__ void __launch_bounds__(kCombineThreads)
     DecodeCombineKernel(const __grid_constant__ DecodeParams params) {
+  extern __shared__ __align__(1024) uint8_t smem[];
   // Strands are numbered through all records.
-  constexpr int kParts = Shape::kTileQ / kCombineRows;
-  const int strand = blockIdx.x / kParts;
+  const int strand = blockIdx.x / params.combine_blocks;
   DecodeItem item = {&params.problem, &params.sequence, nullptr};
   if constexpr (kGrouped) {
     int begin = 0;
@@ -93,12 +143,31 @@ __global__ void __launch_bounds__(kCombineThreads)
     item.sequence = params.global_sequences + begin;
     item.problem = params.global_problems + item.sequence->problem;
   }
-  if (item.sequence->slots_per_strand == 0) return;
+  const DecodeSequence& sequence = *item.sequence;
+  item.unit = sequence.coarse.unit;
+  item.slots = sequence.coarse.slots;
+  if (item.slots == 0) return;
+  const int pairs = item.problem->num_kv_heads * sequence.row_tiles;
+  item.strand = strand - sequence.first_strand;
+  item.batch = sequence.batch_begin + item.strand / pairs;
+  SetRows(item, item.strand % pairs, Shape::kTileQ);
+  item.first_slot = sequence.first_slot + item.strand * item.slots;
+  // A warp takes one piece of the threads of one of the consumers' warps.
+  const int warps = (item.num_rows + 15) / 16;
+  const int number =
+      blockIdx.x % params.combine_blocks * (kCombineThreads / 32) +
+      threadIdx.x / 32;
+  const int i = number / warps;
+  if (i >= Shape::kHeadDim / 8) return;
+  const int lane = threadIdx.x % 32;
+  const int warp = number % warps;
+  const int row = 16 * warp + lane / 4;
   ptx::grid_wait_for_previous();
-  SetStrand(item, strand - item.sequence->first_strand, Shape::kTileQ);
-  const int row = blockIdx.x % kParts * kCombineRows;
-  CombineStrand<Shape, Element>(params, item, threadIdx.x, kCombineThreads, row,
-                                min(item.num_rows, row + kCombineRows));
+  const FoldedPiece sum =
+      SlotFold<Shape>(params, item, *reinterpret_cast<CombineStorage*>(smem), i,
+                      warp)
+          .Run();
+  StorePiece<Element>(params, item, sum, row, 8 * i + 2 * (lane % 4));
 }
 
 }  // namespace attendant::kernels::sm90

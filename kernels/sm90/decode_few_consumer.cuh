@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "kernels/sm90/decode_few_fold.cuh"
-#include "kernels/sm90/decode_few_item.cuh"
 #include "kernels/sm90/decode_few_storage.cuh"
+#include "kernels/sm90/decode_item.cuh"
 #include "kernels/sm90/decode_load.cuh"
 #include "kernels/sm90/ptx/atomic.cuh"
 #include "kernels/sm90/ptx/math.cuh"
@@ -55,7 +55,7 @@ class DecodeFewConsumer {
       if (index < 0) return;
       ptx::mbarrier_arrive(
           ptx::smem_address(&storage_.item_empty[items.stage]));
-      const DecodeFewItem item = FindFewItem<kGrouped>(params_, index);
+      const DecodeItem item = FindItem<kGrouped>(params_, index, Shape::kRows);
       SetBounds(item);
       ptx::mbarrier_wait(ptx::smem_address(&storage_.q_full[items.stage]),
                          items.phase);
@@ -67,8 +67,12 @@ class DecodeFewConsumer {
   }
 
  private:
-  __device__ __forceinline__ void RunItem(const DecodeFewItem& item) {
+  __device__ __forceinline__ void RunItem(const DecodeItem& item) {
     FewFold folds[kVectors];
+    const int column = Share::Column();
+    // Items of several chunks that end within an octet.
+    const bool stores_chunks =
+        item.unit == 1 && item.chunk_end - item.chunk_begin > 1;
     const int chunk_keys = item.sequence->chunk_keys;
     int key = item.key_begin;
     for (int chunk = item.chunk_begin; chunk < item.chunk_end; ++chunk) {
@@ -76,10 +80,18 @@ class DecodeFewConsumer {
       RunChunk(key, end);
       key = end;
       PutWarps();
+      const FewSlot<Shape> slot(params_, item.slot + chunk - item.chunk_begin);
 #pragma unroll
       for (int k = 0; k < kVectors; ++k) {
+        const FoldedVector vector = MergeWarps(k);
+        if (stores_chunks) {
+          if (Share::Row(k) < item.num_rows) {
+            slot.Store(vector, Share::Row(k), column);
+          }
+          continue;
+        }
         if (chunk > item.chunk_begin) folds[k].Begin(chunk);
-        folds[k].octet.Append(MergeWarps(k));
+        folds[k].octet.Append(vector);
       }
       ptx::mbarrier_arrive(ptx::smem_address(&storage_.merge_empty));
     }
@@ -91,12 +103,11 @@ class DecodeFewConsumer {
         folds[k].End();
       }
     }
-    const int column = Share::Column();
     if (item.parts > 1) {
       const FewSlot<Shape> slot(params_, item.slot);
 #pragma unroll
       for (int k = 0; k < kVectors; ++k) {
-        if (Share::Row(k) >= item.num_rows) continue;
+        if (stores_chunks || Share::Row(k) >= item.num_rows) continue;
         slot.Store(folds[k].strand, Share::Row(k), column);
       }
       if (!ArrivesLast(item)) return;
@@ -125,20 +136,21 @@ class DecodeFewConsumer {
     }
   }
 
-  __device__ __forceinline__ void SetBounds(const DecodeFewItem& item) {
+  __device__ __forceinline__ void SetBounds(const DecodeItem& item) {
     const DecodeProblem& problem = *item.problem;
     const DecodeSequence& sequence = *item.sequence;
     const int last = max(0, item.num_rows - 1);
+    const SmallDivisor divisor(problem.group_size);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int packed = min(2 * (lane_ % 4) + r, last);
-      const int position = packed / problem.group_size;
+      const int position = divisor.Divide(packed);
       low_[r] = position + sequence.low_offset;
       high_[r] = min(sequence.len_kv, position + sequence.high_offset);
       diagonal_[r] = static_cast<float>(position + sequence.diagonal_shift);
       slope_log2_[r] = SlopeLog2(item, packed);
     }
-    clear_begin_ = last / problem.group_size + sequence.low_offset;
+    clear_begin_ = divisor.Divide(last) + sequence.low_offset;
     clear_end_ = min(sequence.len_kv, sequence.high_offset);
     scale_log2_ = problem.scale_log2;
     softcap_ = problem.softcap;
@@ -316,8 +328,8 @@ class DecodeFewConsumer {
   }
 
   // Vector k of this thread's share of the chunk.
-  __device__ __forceinline__ FewVector MergeWarps(int k) const {
-    FewVector chunk;
+  __device__ __forceinline__ FoldedVector MergeWarps(int k) const {
+    FoldedVector chunk;
     const int row = Share::Row(k);
     if (row >= Shape::kRows) return chunk;
     float2 ml[Shape::kWarps];
@@ -347,7 +359,7 @@ class DecodeFewConsumer {
 
   // True in the block whose item is the strand's last to be done; it then sees
   // what the others stored. Leaves the strand's count at zero.
-  __device__ __forceinline__ bool ArrivesLast(const DecodeFewItem& item) {
+  __device__ __forceinline__ bool ArrivesLast(const DecodeItem& item) {
     SyncConsumers();
     if (threadIdx.x == 0) {
       uint32_t* const count =

@@ -4,28 +4,12 @@
 
 #include <cstdint>
 
-#include "kernels/sm90/decode_few_item.cuh"
+#include "kernels/sm90/decode_item.cuh"
 #include "kernels/sm90/decode_merge.cuh"
 #include "kernels/sm90/decode_output.cuh"
 #include "kernels/sm90/decode_table.h"
 
 namespace attendant::kernels::sm90 {
-
-// Four columns of one row. Nothing seen yet at first.
-struct FewVector {
-  float m = -INFINITY, l = 0.0f;  // log2 units
-  float o[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-
-  // This, then `next` (of later keys). Appending what has seen nothing, or to
-  // it, changes no bit: + 0 keeps -0 away.
-  __device__ __forceinline__ void Append(const FewVector& next) {
-    const MergeFactors factors = Merge(m, l, next.m, next.l);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      o[e] = MergeValue(o[e], next.o[e], factors) + 0.0f;
-    }
-  }
-};
 
 // A thread's share: kVectors rows of one quad of columns.
 template <typename Shape>
@@ -47,7 +31,7 @@ struct FewShare {
 // The one order in which partial results are ever merged: chunks to octets,
 // octets to groups of four, groups to the strand, all counted from key 0.
 struct FewFold {
-  FewVector octet, group, strand;
+  FoldedVector octet, group, strand;
 
   // Before chunk number `chunk` is appended to `octet`.
   __device__ __forceinline__ void Begin(int chunk) {
@@ -56,11 +40,11 @@ struct FewFold {
   }
   __device__ __forceinline__ void EndOctet() {
     group.Append(octet);
-    octet = FewVector();
+    octet = FoldedVector();
   }
   __device__ __forceinline__ void EndGroup() {
     strand.Append(group);
-    group = FewVector();
+    group = FoldedVector();
   }
   __device__ __forceinline__ void End() {
     EndOctet();
@@ -83,7 +67,7 @@ struct FewSlot {
     return reinterpret_cast<float2*>(base + Shape::kRows * Shape::kHeadDim) +
            row;
   }
-  __device__ __forceinline__ void Store(const FewVector& vector, int row,
+  __device__ __forceinline__ void Store(const FoldedVector& vector, int row,
                                         int column) const {
     const float(&v)[4] = vector.o;
     __stcg(o(row, column), make_float4(v[0], v[1], v[2], v[3]));
@@ -95,21 +79,21 @@ struct FewSlot {
 // its chunks. What is not there has seen nothing; so there is no branch, and
 // the loads of 16 slots are in flight.
 template <typename Shape>
-__device__ __forceinline__ FewVector FoldSlots(const DecodeParams& params,
-                                               const DecodeFewItem& item,
-                                               int row, int column) {
-  const int first_slot = item.slot - item.part;
+__device__ __forceinline__ FoldedVector FoldSlots(const DecodeParams& params,
+                                                  const DecodeItem& item,
+                                                  int row, int column) {
   // Slots are chunks, octets or groups; 16 of them at once, counted from a
   // multiple of kFewGroup.
   const int before = item.sequence->first_chunk / item.unit % kFewGroup;
   FewFold fold;
-  for (int begin = -before; begin < item.parts; begin += 16) {
-    FewVector slots[16];
+  for (int begin = -before; begin < item.slots; begin += 16) {
+    FoldedVector slots[16];
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
-      const int part = begin + j;
-      const bool is_there = part >= 0 && part < item.parts;
-      const FewSlot<Shape> slot(params, first_slot + (is_there ? part : 0));
+      const int number = begin + j;
+      const bool is_there = number >= 0 && number < item.slots;
+      const FewSlot<Shape> slot(params,
+                                item.first_slot + (is_there ? number : 0));
       const float4 o = is_there ? __ldcg(slot.o(row, column)) : float4{};
       const float2 ml =
           is_there ? __ldcg(slot.ml(row)) : float2{-INFINITY, 0.0f};
@@ -142,9 +126,9 @@ __device__ __forceinline__ FewVector FoldSlots(const DecodeParams& params,
 
 template <typename Element>
 __device__ __forceinline__ void StoreFewFinal(const DecodeParams& params,
-                                              const DecodeFewItem& item,
-                                              const FewVector& strand, int row,
-                                              int column) {
+                                              const DecodeItem& item,
+                                              const FoldedVector& strand,
+                                              int row, int column) {
   const RowTarget target = TargetOf(item, row);
   const RowEnd end = FinishRow(strand.m, strand.l, target.sink_log2);
   float values[4];

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "kernels/sm90/decode_few_item.cuh"
 #include "kernels/sm90/decode_few_storage.cuh"
+#include "kernels/sm90/decode_item.cuh"
 #include "kernels/sm90/decode_load.cuh"
 #include "kernels/sm90/ptx/cp_async.cuh"
 #include "kernels/sm90/ptx/mbarrier.cuh"
@@ -31,7 +31,7 @@ class DecodeFewProducer {
         next = gridDim.x + atomicAdd(&params_.counters->next_tile, 1);
       }
       Publish(index);
-      LoadItem(FindFewItem<kGrouped>(params_, index));
+      LoadItem(FindItem<kGrouped>(params_, index, Shape::kRows));
       index = ptx::uniform(__shfl_sync(0xffffffffu, next, 0));
     }
     Publish(-1);
@@ -54,7 +54,7 @@ class DecodeFewProducer {
     items_.Advance();
   }
 
-  __device__ __forceinline__ void LoadItem(const DecodeFewItem& item) {
+  __device__ __forceinline__ void LoadItem(const DecodeItem& item) {
     if constexpr (kGrouped) {
       ptx::fence_tensormap_acquire(item.maps + kDecodeMapK);
       ptx::fence_tensormap_acquire(item.maps + kDecodeMapV);
@@ -119,7 +119,7 @@ class DecodeFewQLoader {
       if (index < 0) return;
       ptx::mbarrier_arrive(
           ptx::smem_address(&storage_.item_empty[items.stage]));
-      const DecodeFewItem item = FindFewItem<kGrouped>(params_, index);
+      const DecodeItem item = FindItem<kGrouped>(params_, index, Shape::kRows);
       const uint32_t full = ptx::smem_address(&storage_.q_full[items.stage]);
       ptx::mbarrier_wait(ptx::smem_address(&storage_.q_empty[items.stage]),
                          items.phase ^ 1);
@@ -135,8 +135,8 @@ class DecodeFewQLoader {
   }
 
  private:
-  __device__ __forceinline__ static const uint16_t* Row(
-      const DecodeFewItem& item, int row) {
+  __device__ __forceinline__ static const uint16_t* Row(const DecodeItem& item,
+                                                        int row) {
     const DecodeProblem& problem = *item.problem;
     const int64_t position = item.sequence->q_begin + row / problem.group_size;
     const int head =
@@ -146,7 +146,7 @@ class DecodeFewQLoader {
            position * problem.q_row_stride + head * problem.q_head_stride;
   }
 
-  __device__ __forceinline__ void Copy(const DecodeFewItem& item,
+  __device__ __forceinline__ void Copy(const DecodeItem& item,
                                        int stage) const {
     constexpr int kPieces = Shape::kHeadDim / 8;  // of 16 bytes
 #pragma unroll 1
@@ -161,7 +161,7 @@ class DecodeFewQLoader {
     }
   }
 
-  __device__ __forceinline__ void CopyByElements(const DecodeFewItem& item,
+  __device__ __forceinline__ void CopyByElements(const DecodeItem& item,
                                                  int stage) const {
 #pragma unroll 1
     for (int i = lane_; i < Shape::kRows * Shape::kHeadDim; i += 32) {

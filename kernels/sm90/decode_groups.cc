@@ -1,6 +1,7 @@
 // Host-only part of decode_plan.h: chunks, items and slots.
 #include <algorithm>
 #include <limits>
+#include <span>
 
 #include "kernels/sm90/decode_plan.h"
 #include "kernels/sm90/key_offsets.h"
@@ -20,19 +21,18 @@ constexpr int64_t kFewLargestPiece = 512;  // that is one chunk
 // A partial result is written and read again: rows * d * 8 bytes a chunk, so
 // chunks grow with the rows.
 constexpr int64_t kLeastChunkWide = 256;
-// Blocks end at unequal times, so each place on a multiprocessor gets several,
-// as long as they are worth their start.
-constexpr int64_t kItemsPerSlot = 4;
-constexpr int64_t kLeastKeysPerItem = 1024;
-// 128 packed rows, in the time that a key's K and V take.
-constexpr int64_t kWideItemKeys = 256;  // a block's start and end
-constexpr int64_t kWideSlotKeys = 260;  // a partial result, out and in
-// Few rows: a block gets this many large items, or all are made smaller; of
-// work cut into large items, the last share is cut finer.
-constexpr int64_t kFewItemKeys = 96;  // what an item costs beside its keys
+// What an item costs beside its keys, and a row's partial result (out and in),
+// in the time that a key's K and V take.
+constexpr int64_t kFewItemKeys = 96;
+constexpr int64_t kSplitItemKeys = 256;
+constexpr int64_t kSlotKeysPerRow = 2;
+// Few rows: where blocks get this many items or more, the last are cut to about
+// this many keys each, so that blocks end together.
 constexpr int64_t kFewItemsPerBlock = 4;
-constexpr int64_t kFineShare = 4;                   // one in
+constexpr int64_t kFewFineKeys = 512;
 constexpr int64_t kWholeStrand = int64_t{1} << 28;  // chunks: all
+constexpr int64_t kFewUnits[] = {kWholeStrand, kFewGroup, kFewOctet, 1};
+constexpr int64_t kSplitUnits[] = {kWholeStrand, kSplitOctet, kSplitQuad, 1};
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t RoundUp(int64_t a, int64_t b) { return DivideUp(a, b) * b; }
@@ -83,11 +83,8 @@ DecodeSequence RecordOf(const AttentionProblem& problem, size_t index, size_t b,
   record.low_offset = offsets.low;
   record.high_offset = offsets.high;
   record.diagonal_shift = offsets.diagonal_shift;
-  record.row_tiles =
-      width == DecodeWidth::kFew
-          ? 1
-          : static_cast<int32_t>(DivideUp(bounds.len_q * problem.group_size(),
-                                          RowsOfTile(width)));
+  record.row_tiles = static_cast<int32_t>(
+      DivideUp(bounds.len_q * problem.group_size(), RowsOfTile(width)));
 
   const int64_t chunk = ChunkKeys(problem, bounds);
   const int64_t end = std::min<int64_t>(
@@ -105,49 +102,6 @@ DecodeSequence RecordOf(const AttentionProblem& problem, size_t index, size_t b,
   return record;
 }
 
-// Items, slots and strands of a record, given the keys a block should take.
-void Divide(DecodeGroup& group, DecodeSequence& record, int64_t keys_per_item,
-            int64_t strands) {
-  record.chunks_per_item = static_cast<int32_t>(
-      std::clamp<int64_t>(DivideUp(keys_per_item, record.chunk_keys), 1,
-                          std::max<int64_t>(1, record.num_chunks)));
-  record.items_per_strand = static_cast<int32_t>(std::max<int64_t>(
-      1, DivideUp(record.num_chunks, record.chunks_per_item)));
-  if (record.items_per_strand > 1) {
-    record.slots_per_strand = record.num_chunks - record.chunks_per_item + 1;
-  }
-  group.combines |= record.slots_per_strand > 0;
-  record.first_item = static_cast<int32_t>(group.num_items);
-  record.first_strand = static_cast<int32_t>(group.num_strands);
-  record.first_slot = static_cast<int32_t>(group.num_slots);
-  group.num_items += strands * record.items_per_strand;
-  group.num_strands += strands;
-  record.num_slots = static_cast<int32_t>(strands * record.slots_per_strand);
-  group.num_slots += record.num_slots;
-}
-
-// 128 packed rows, one record for all `num_blocks` blocks: few large items,
-// since chunks that are not folded in their block cost as much as kWideSlotKeys
-// each.
-int64_t KeysOfWideItem(const DecodeSequence& record, int64_t strands,
-                       int64_t num_blocks) {
-  int64_t best = record.chunk_keys;
-  int64_t least = std::numeric_limits<int64_t>::max();
-  for (int64_t parts = 1; parts <= record.num_chunks; parts *= 2) {
-    const int64_t chunks = DivideUp(record.num_chunks, parts);
-    const int64_t slots = parts == 1 ? 0 : record.num_chunks - chunks + 1;
-    const int64_t items = strands * DivideUp(record.num_chunks, chunks);
-    const int64_t cost = DivideUp(items, num_blocks) *
-                             (chunks * record.chunk_keys + kWideItemKeys) +
-                         strands * slots * kWideSlotKeys / num_blocks;
-    if (cost < least) {
-      least = cost;
-      best = chunks * record.chunk_keys;
-    }
-  }
-  return best;
-}
-
 int64_t FewChunkKeys(const AttentionProblem& problem,
                      const SequenceBounds& sequence) {
   const int64_t fair =
@@ -160,6 +114,13 @@ int64_t FewChunkKeys(const AttentionProblem& problem,
   return RoundUp(std::max(kFewLeastChunk, chunk), kFewLeastChunk);
 }
 
+int64_t BlocksPerSm(const DecodeGroup& group) {
+  return group.width == DecodeWidth::k64 &&
+                 group.decode_class != DecodeClass::k256
+             ? 2
+             : 1;
+}
+
 // Items of `unit` chunks (at multiples of `unit`) of one strand.
 int64_t PartsOf(const DecodeSequence& record, int64_t unit) {
   return record.num_chunks == 0
@@ -167,50 +128,70 @@ int64_t PartsOf(const DecodeSequence& record, int64_t unit) {
              : DivideUp(record.end_chunk, unit) - record.first_chunk / unit;
 }
 
-DecodeSegment SegmentOf(const DecodeSequence& record, int64_t unit,
-                        int64_t heads, int64_t first_batch, int64_t batches) {
+// `batches` batch entries from first_batch on, `grain` chunks an item and
+// `unit` a slot.
+DecodeSegment SegmentOf(const DecodeSequence& record, int64_t grain,
+                        int64_t unit, int64_t pairs, int64_t first_batch,
+                        int64_t batches) {
   DecodeSegment segment = {};
   segment.first_batch = static_cast<int32_t>(first_batch);
-  segment.unit = static_cast<int32_t>(unit);
-  segment.parts = static_cast<int32_t>(PartsOf(record, unit));
-  segment.items = static_cast<int32_t>(batches * heads * segment.parts);
+  segment.grain = static_cast<int32_t>(grain);
+  segment.parts = static_cast<int32_t>(PartsOf(record, grain));
+  segment.items = static_cast<int32_t>(batches * pairs * segment.parts);
+  segment.unit = segment.grain;
+  if (segment.parts > 1) {
+    segment.unit = static_cast<int32_t>(unit);
+    segment.slots = static_cast<int32_t>(PartsOf(record, unit));
+  }
   return segment;
 }
 
-// Few rows: the record's items, slots and strands, for `num_blocks` blocks that
-// have it to themselves.
-void DivideFew(DecodeGroup& group, DecodeSequence& record, int64_t heads,
-               int64_t num_blocks) {
-  constexpr int64_t kUnits[] = {kWholeStrand, kFewGroup, kFewOctet, 1};
-  constexpr int kLast = 3;
-  const int64_t strands = record.batch_count * heads;
-  int level = 0;
+// The record's items, slots and strands, for `num_blocks` blocks that have it
+// to themselves: items of the level that takes the least time, in keys. An item
+// and a slot cost as much as `item_keys` and `slot_keys`.
+struct Levels {
+  std::span<const int64_t> units;  // the largest first, 1 last
+  int64_t item_keys;
+  int64_t slot_keys;
+  bool has_fine;  // much work: the last share of it is cut finer
+};
+
+void Divide(DecodeGroup& group, DecodeSequence& record, int64_t heads,
+            int64_t num_blocks, const Levels& levels) {
+  const int64_t pairs = heads * record.row_tiles;
+  const int64_t strands = record.batch_count * pairs;
+  const size_t last = levels.units.size() - 1;
+  size_t level = 0;
   int64_t least = std::numeric_limits<int64_t>::max();
-  for (int i = 0; i <= kLast; ++i) {
+  for (size_t i = 0; i <= last; ++i) {
+    const int64_t unit = levels.units[i];
     const int64_t keys = std::min<int64_t>(record.key_end - record.key_begin,
-                                           kUnits[i] * record.chunk_keys);
+                                           unit * record.chunk_keys);
+    const int64_t parts = PartsOf(record, unit);
+    const int64_t slots = parts > 1 ? strands * parts : 0;
     const int64_t cost =
-        DivideUp(strands * PartsOf(record, kUnits[i]), num_blocks) *
-        (keys + kFewItemKeys);
+        DivideUp(strands * parts, num_blocks) * (keys + levels.item_keys) +
+        DivideUp(slots * levels.slot_keys, num_blocks);
     if (cost < least) {
       least = cost;
       level = i;
     }
   }
-  const int64_t parts = PartsOf(record, kUnits[level]);
-  int fine_level = level;
-  while (fine_level < kLast && PartsOf(record, kUnits[fine_level]) == parts) {
-    ++fine_level;
-  }
-  const bool has_fine = strands * parts >= kFewItemsPerBlock * num_blocks;
+  const int64_t parts = PartsOf(record, levels.units[level]);
+  const bool has_fine =
+      levels.has_fine && strands * parts >= kFewItemsPerBlock * num_blocks;
+  // Half an item of the others for each block.
   const int64_t fine_batches =
-      has_fine ? DivideUp(record.batch_count, kFineShare) : 0;
+      has_fine ? std::clamp<int64_t>(num_blocks / (2 * pairs * parts), 1,
+                                     record.batch_count)
+               : 0;
   const int64_t coarse_batches = record.batch_count - fine_batches;
-  record.coarse = SegmentOf(record, kUnits[level], heads, 0, coarse_batches);
-  record.fine = SegmentOf(record, kUnits[fine_level], heads, coarse_batches,
-                          fine_batches);
-  const auto slots_of = [](const DecodeSegment& segment) {
-    return segment.parts > 1 ? int64_t{segment.items} : int64_t{0};
+  const int64_t unit = levels.units[level];
+  record.coarse = SegmentOf(record, unit, unit, pairs, 0, coarse_batches);
+  record.fine = SegmentOf(record, DivideUp(kFewFineKeys, record.chunk_keys), 1,
+                          pairs, coarse_batches, fine_batches);
+  const auto slots_of = [&](const DecodeSegment& segment) {
+    return int64_t{segment.items} / segment.parts * segment.slots;
   };
   record.fine.first_slot = static_cast<int32_t>(slots_of(record.coarse));
   record.first_item = static_cast<int32_t>(group.num_items);
@@ -218,6 +199,12 @@ void DivideFew(DecodeGroup& group, DecodeSequence& record, int64_t heads,
   record.first_slot = static_cast<int32_t>(group.num_slots);
   record.num_slots =
       static_cast<int32_t>(slots_of(record.coarse) + slots_of(record.fine));
+  group.combines |= record.num_slots > 0;
+  const int64_t chunks =
+      std::min<int64_t>(record.coarse.unit, record.num_chunks);
+  group.keeps_chunks |= chunks > 1;
+  group.keeps_quads |=
+      record.coarse.unit > kSplitQuad && PartsOf(record, kSplitQuad) > 1;
   group.num_items += int64_t{record.coarse.items} + record.fine.items;
   group.num_strands += strands;
   group.num_slots += record.num_slots;
@@ -226,7 +213,13 @@ void DivideFew(DecodeGroup& group, DecodeSequence& record, int64_t heads,
 }  // namespace
 
 int64_t RowsOfTile(DecodeWidth width) {
+  if (width == DecodeWidth::kFew) return DecodeFew128::kRows;
   return width == DecodeWidth::k128 ? 128 : 64;
+}
+
+bool ModifiesScores(const AttentionProblem& problem) {
+  return problem.softcap > 0 || !problem.alibi_slopes.empty() ||
+         !(problem.softmax_scale > 0);
 }
 
 bool IsThin(const AttentionProblem& problem, const SequenceBounds& sequence) {
@@ -253,10 +246,20 @@ int64_t ChunkKeys(const AttentionProblem& problem,
 
 int64_t DecodeGroup::slot_bytes() const {
   const DecodeClassRow& row = RowOf(decode_class);
-  const int64_t rows =
-      width == DecodeWidth::kFew ? DecodeFew128::kRows : RowsOfTile(width);
-  return PartialSlotFloats(row.head_dim, static_cast<int>(rows)) *
+  return PartialSlotFloats(row.head_dim, static_cast<int>(RowsOfTile(width))) *
          sizeof(float);
+}
+
+int64_t DecodeGroup::scratch_bytes() const {
+  const bool is_largest =
+      decode_class == DecodeClass::k256 && width == DecodeWidth::k128;
+  if (!(is_largest ? keeps_chunks : keeps_quads)) return 0;
+  const int levels =
+      is_largest ? Decode256Wide::kScratchLevels : Decode128::kScratchLevels;
+  return num_blocks * levels *
+         ScratchFloats(RowOf(decode_class).head_dim,
+                       static_cast<int>(RowsOfTile(width))) *
+         static_cast<int64_t>(sizeof(float));
 }
 
 std::vector<DecodeGroup> GroupThinSequences(
@@ -301,30 +304,34 @@ std::vector<DecodeGroup> GroupThinSequences(
     for (const DecodeSequence& record : group.sequences) {
       keys += strands_of(record) * (record.key_end - record.key_begin);
     }
-    if (group.width == DecodeWidth::kFew) {
-      for (DecodeSequence& record : group.sequences) {
-        const int64_t mine =
-            strands_of(record) * (record.key_end - record.key_begin);
-        DivideFew(
-            group, record, problems[record.problem]->num_kv_heads,
-            std::max<int64_t>(1, num_sms * mine / std::max<int64_t>(1, keys)));
-      }
-      continue;
-    }
-    const bool one_block = group.width == DecodeWidth::k128 ||
-                           group.decode_class == DecodeClass::k256;
-    const int64_t fair = keys / (num_sms * (one_block ? 1 : 2));
-    const int64_t keys_per_item = std::max<int64_t>(
-        {1, fair / kItemsPerSlot, std::min(fair, kLeastKeysPerItem)});
+    const bool is_few = group.width == DecodeWidth::kFew;
+    group.num_blocks = num_sms * BlocksPerSm(group);
     for (DecodeSequence& record : group.sequences) {
-      const int64_t strands = strands_of(record);
-      const bool is_alone =
-          group.width == DecodeWidth::k128 && group.sequences.size() == 1;
-      Divide(
-          group, record,
-          is_alone ? KeysOfWideItem(record, strands, num_sms) : keys_per_item,
-          strands);
+      const AttentionProblem& problem = *problems[record.problem];
+      const int64_t mine =
+          strands_of(record) * (record.key_end - record.key_begin);
+      const int64_t rows = std::min(RowsOfTile(group.width),
+                                    record.len_q * problem.group_size());
+      const Levels levels = {
+          is_few ? std::span<const int64_t>(kFewUnits) : kSplitUnits,
+          is_few ? kFewItemKeys : kSplitItemKeys,
+          is_few ? 0 : rows * kSlotKeysPerRow, is_few};
+      group.modifies_scores |= ModifiesScores(problem);
+      // A block of the combine kernel takes 16 rows of 64 columns.
+      group.combine_blocks = std::max<int>(
+          group.combine_blocks,
+          static_cast<int>(DivideUp(rows, 16) *
+                           RowOf(group.decode_class).head_dim / 64));
+      Divide(group, record, problem.num_kv_heads,
+             std::max<int64_t>(
+                 1, group.num_blocks * mine / std::max<int64_t>(1, keys)),
+             levels);
     }
+    group.num_blocks = std::min(group.num_blocks, group.num_items);
+    // The last block to arrive combines few rows.
+    group.combines &= !is_few;
+    group.keeps_quads &= !is_few;
+    group.keeps_chunks &= !is_few;
   }
   return groups;
 }

@@ -1,12 +1,27 @@
-// One block's share of a strand, looked up by every thread alike.
+// One item: a part of a strand, looked up by its number.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/sm90/decode_params.h"
+#include "kernels/sm90/ptx/math.cuh"
 #include "kernels/sm90/ptx/register.cuh"
 
 namespace attendant::kernels::sm90 {
+
+// a / b for 0 <= a < 2^20: a division takes some 40 instructions, and where a
+// kernel is short, fetching them takes longer than running them.
+class SmallDivisor {
+ public:
+  explicit __device__ __forceinline__ SmallDivisor(int b)
+      : inverse_(ptx::rcp_approx(static_cast<float>(b))) {}
+  __device__ __forceinline__ int Divide(int a) const {
+    return static_cast<int>((static_cast<float>(a) + 0.5f) * inverse_);
+  }
+
+ private:
+  float inverse_;
+};
 
 struct DecodeItem {
   const DecodeProblem* problem;
@@ -16,7 +31,15 @@ struct DecodeItem {
   int batch;
   int kv_head;
   int row0;      // first packed row
-  int num_rows;  // packed rows from row0 on, at most kTileQ
+  int num_rows;  // packed rows from row0 on, at most a tile's
+  int parts;     // items of the strand
+  // Partial results of the strand, in the launch: `slots` from first_slot on,
+  // `unit` chunks each; this item's from `slot` on.
+  int unit;
+  int slots;
+  int first_slot;
+  int slot;
+  // Chunk numbers count from key 0; items end at multiples of their size.
   int chunk_begin, chunk_end;
   int key_begin, key_end;
 };
@@ -33,17 +56,15 @@ __device__ __forceinline__ int FindDecodeSequence(const DecodeParams& params,
   return begin;
 }
 
-__device__ __forceinline__ void SetStrand(DecodeItem& item, int strand,
-                                          int tile_q) {
+// Which rows: `pair` counts KV heads and their row tiles, tiles fastest.
+__device__ __forceinline__ void SetRows(DecodeItem& item, int pair,
+                                        int tile_rows) {
   const DecodeSequence& sequence = *item.sequence;
-  const DecodeProblem& problem = *item.problem;
-  item.strand = strand;
-  const int row_tile = strand % sequence.row_tiles;
-  const int pair = strand / sequence.row_tiles;
-  item.kv_head = pair % problem.num_kv_heads;
-  item.batch = sequence.batch_begin + pair / problem.num_kv_heads;
-  item.row0 = row_tile * tile_q;
-  item.num_rows = min(tile_q, sequence.len_q * problem.group_size - item.row0);
+  const bool has_tiles = sequence.row_tiles > 1;  // a division takes long
+  item.kv_head = has_tiles ? pair / sequence.row_tiles : pair;
+  item.row0 = has_tiles ? pair % sequence.row_tiles * tile_rows : 0;
+  item.num_rows =
+      min(tile_rows, sequence.len_q * item.problem->group_size - item.row0);
 }
 
 // kGrouped: records lie in global memory. Otherwise every field is read from
@@ -51,7 +72,7 @@ __device__ __forceinline__ void SetStrand(DecodeItem& item, int strand,
 // read a load through L1, cold at the start.
 template <bool kGrouped>
 __device__ __forceinline__ DecodeItem FindItem(const DecodeParams& params,
-                                               int index, int tile_q) {
+                                               int index, int tile_rows) {
   DecodeItem item;
   if constexpr (kGrouped) {
     item.sequence = params.global_sequences + FindDecodeSequence(params, index);
@@ -64,15 +85,37 @@ __device__ __forceinline__ DecodeItem FindItem(const DecodeParams& params,
     item.maps = params.maps;
   }
   const DecodeSequence& sequence = *item.sequence;
-  const int local = index - sequence.first_item;
-  const int part = local % sequence.items_per_strand;
-  SetStrand(item, local / sequence.items_per_strand, tile_q);
-  item.chunk_begin = part * sequence.chunks_per_item;
-  item.chunk_end =
-      min(sequence.num_chunks, item.chunk_begin + sequence.chunks_per_item);
-  item.key_begin = sequence.key_begin + item.chunk_begin * sequence.chunk_keys;
-  item.key_end = min(sequence.key_end,
-                     sequence.key_begin + item.chunk_end * sequence.chunk_keys);
+  const DecodeSegment& coarse = sequence.coarse;
+  const DecodeSegment& fine = sequence.fine;
+  int local = index - sequence.first_item;
+  const bool is_fine = local >= coarse.items;
+  if (is_fine) local -= coarse.items;
+  item.unit = is_fine ? fine.unit : coarse.unit;
+  item.parts = is_fine ? fine.parts : coarse.parts;
+  item.slots = is_fine ? fine.slots : coarse.slots;
+  const int grain = is_fine ? fine.grain : coarse.grain;
+  const int first_batch = is_fine ? fine.first_batch : coarse.first_batch;
+  const int first_slot = is_fine ? fine.first_slot : coarse.first_slot;
+  // Heads run fastest: blocks that work side by side read the same keys' heads,
+  // which lie side by side in the common layouts.
+  const int pairs = item.problem->num_kv_heads * sequence.row_tiles;
+  const int pair = local % pairs;
+  const int rest = local / pairs;
+  SetRows(item, pair, tile_rows);
+  const int part = rest % item.parts;
+  const int batch = rest / item.parts;
+  item.strand = (first_batch + batch) * pairs + pair;
+  item.batch = sequence.batch_begin + first_batch + batch;
+  const int index_of_all = sequence.first_chunk / grain + part;
+  item.chunk_begin = max(sequence.first_chunk, index_of_all * grain);
+  item.chunk_end = min(sequence.end_chunk, (index_of_all + 1) * grain);
+  item.first_slot =
+      sequence.first_slot + first_slot + (batch * pairs + pair) * item.slots;
+  item.slot =
+      item.first_slot +
+      (grain == item.unit ? part : item.chunk_begin - sequence.first_chunk);
+  item.key_begin = item.chunk_begin * sequence.chunk_keys;
+  item.key_end = min(sequence.key_end, item.chunk_end * sequence.chunk_keys);
   return item;
 }
 

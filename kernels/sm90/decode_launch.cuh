@@ -23,24 +23,31 @@ template <typename Shape, typename Element, bool kGrouped>
 cudaError_t LaunchDecodeShape(const DecodeParams& params,
                               const DecodeLaunch& launch) {
   constexpr int kBytes = sizeof(DecodeStorage<Shape>);
-  const auto kernel = DecodeKernel<Shape, Element, kGrouped>;
+  const auto kernel = launch.modifies_scores
+                          ? DecodeKernel<Shape, Element, kGrouped, true>
+                          : DecodeKernel<Shape, Element, kGrouped, false>;
   cudaError_t error = TakeSharedMemory(kernel, kBytes);
   if (error != cudaSuccess) return error;
-  kernel<<<params.num_items, Shape::kThreads, kBytes, launch.stream>>>(params);
+  kernel<<<launch.blocks, Shape::kThreads, kBytes, launch.stream>>>(params);
   error = cudaGetLastError();
   if (error != cudaSuccess || launch.combine_strands == 0) return error;
+  const auto combine = DecodeCombineKernel<Shape, Element, kGrouped>;
+  // The same split of shared memory and L1, so that a multiprocessor need not
+  // stand idle to change it.
+  error = TakeSharedMemory(combine, sizeof(CombineStorage));
+  if (error != cudaSuccess) return error;
   // Its blocks start while the last of the kernel above still work.
   cudaLaunchAttribute overlap = {};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = launch.combine_strands * (Shape::kTileQ / kCombineRows);
+  config.gridDim = launch.combine_strands * params.combine_blocks;
   config.blockDim = kCombineThreads;
+  config.dynamicSmemBytes = sizeof(CombineStorage);
   config.stream = launch.stream;
   config.attrs = &overlap;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(
-      &config, DecodeCombineKernel<Shape, Element, kGrouped>, params);
+  return cudaLaunchKernelEx(&config, combine, params);
 }
 
 template <typename Shape, typename Element, bool kGrouped>

@@ -10,10 +10,9 @@ namespace attendant::kernels::sm90 {
 
 struct DecodeLaunch {
   DecodeWidth width;
-  // Few rows: blocks that share the items. More rows: strands that the combine
-  // kernel merges afterwards (0 = none).
-  int blocks;
-  int combine_strands;
+  int blocks;            // that share the items
+  int combine_strands;   // that the combine kernel goes through; 0 = none does
+  bool modifies_scores;  // of some sequence, see DecodeProblem
   cudaStream_t stream;
 };
 

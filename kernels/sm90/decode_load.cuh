@@ -1,12 +1,14 @@
-// Shared memory of a decode block, and what fills it: K and V by the copy
-// engine, Q by the consumers. See decode_split_kv.cuh.
+// Shared memory of a decode block, and what fills it: items, K and V by one
+// warp and the copy engine, Q by the consumers. See decode_split_kv.cuh.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/sm90/decode_item.cuh"
 #include "kernels/sm90/decode_table.h"
+#include "kernels/sm90/ptx/cp_async.cuh"
 #include "kernels/sm90/ptx/mbarrier.cuh"
+#include "kernels/sm90/ptx/register.cuh"
 #include "kernels/sm90/ptx/tma.cuh"
 #include "kernels/sm90/scrub.cuh"
 
@@ -18,12 +20,14 @@ struct alignas(1024) DecodeStorage {
   alignas(1024) uint8_t q[Shape::kTileQ * Shape::kHeadDim * 2];
   alignas(1024) uint8_t k[Shape::kStages][kTileBytes];
   alignas(1024) uint8_t v[Shape::kStages][kTileBytes];
-  // What each consumer's chunks came to so far.
+  // What each consumer's chunks of a quad came to so far.
   float4 kept[Shape::kKeepsInShared ? Shape::kHeadDim / 8 : 1]
-             [128 * Shape::kWarpgroups];
+             [Shape::kConsumers];
   uint64_t k_full[Shape::kStages], k_empty[Shape::kStages];
   uint64_t v_full[Shape::kStages], v_empty[Shape::kStages];
   uint64_t v_arrived[Shape::kStages];  // repair only, see prefill.cuh
+  uint64_t item_full[2], item_empty[2];
+  int32_t item[2];  // of the launch; -1 = no more
 };
 
 template <int kStages>
@@ -38,112 +42,190 @@ struct DecodeRing {
   }
 };
 
-// ---- Producer: one thread ---------------------------------------------------
+// ---- Producer: one warp -----------------------------------------------------
 
-template <typename Shape>
-__device__ __forceinline__ void LoadTile(uint8_t* tile, uint64_t* full,
-                                         uint64_t* empty, uint32_t phase,
-                                         const CUtensorMap* map, int row,
-                                         int head, int batch) {
-  constexpr int kRows = Shape::kBoxRows;
-  const uint32_t barrier = ptx::smem_address(full);
-  ptx::mbarrier_wait(ptx::smem_address(empty), phase ^ 1);
-  ptx::mbarrier_arrive_expect_tx(barrier, DecodeStorage<Shape>::kTileBytes);
-#pragma unroll
-  for (int i = 0; i < Shape::kHeadDim / 64; ++i) {
-#pragma unroll
-    for (int first = 0; first < Shape::kTileKv; first += kRows) {
-      ptx::tma_load_4d(
-          ptx::smem_address(tile) + (i * Shape::kTileKv + first) * 128, map,
-          barrier, 64 * i, row + first, head, batch, ptx::kEvictFirst);
-    }
-  }
-}
-
+// Takes items from the launch's queue and keeps the rings full, across items.
 template <typename Shape, bool kGrouped>
-__device__ __forceinline__ void ProduceItem(const DecodeItem& item,
-                                            const DecodeParams& params,
-                                            DecodeStorage<Shape>& storage) {
-  if constexpr (kGrouped) {
-    ptx::fence_tensormap_acquire(item.maps + kDecodeMapK);
-    ptx::fence_tensormap_acquire(item.maps + kDecodeMapV);
-  }
-  const int kv_begin = item.sequence->kv_begin;
-  const int k_head = item.kv_head * item.problem->k.head;
-  const int k_batch = item.batch * item.problem->k.batch;
-  const int v_head = item.kv_head * item.problem->v.head;
-  const int v_batch = item.batch * item.problem->v.batch;
-  const int key_end = item.key_end;
-  uint64_t* const v_full =
-      params.scrub_exponent == 0 ? storage.v_full : storage.v_arrived;
-  DecodeRing<Shape::kStages> ring;
-  for (int key = item.key_begin; key < key_end; key += Shape::kTileKv) {
-    LoadTile<Shape>(storage.k[ring.stage], &storage.k_full[ring.stage],
-                    &storage.k_empty[ring.stage], ring.phase,
-                    item.maps + kDecodeMapK, kv_begin + key, k_head, k_batch);
-    LoadTile<Shape>(storage.v[ring.stage], &v_full[ring.stage],
-                    &storage.v_empty[ring.stage], ring.phase,
-                    item.maps + kDecodeMapV, kv_begin + key, v_head, v_batch);
-    ring.Advance();
-  }
-}
+class DecodeProducer {
+ public:
+  __device__ __forceinline__ DecodeProducer(const DecodeParams& params,
+                                            DecodeStorage<Shape>& storage)
+      : params_(params), storage_(storage), lane_(threadIdx.x % 32) {}
 
-template <typename Shape>
-__device__ __forceinline__ void ScrubItem(const DecodeItem& item,
-                                          uint32_t exponent, int thread,
-                                          DecodeStorage<Shape>& storage) {
-  DecodeRing<Shape::kStages> ring;
-  for (int key = item.key_begin; key < item.key_end; key += Shape::kTileKv) {
-    ptx::mbarrier_wait(ptx::smem_address(&storage.v_arrived[ring.stage]),
-                       ring.phase);
-    ScrubTile(storage.v[ring.stage], DecodeStorage<Shape>::kTileBytes, exponent,
-              thread);
-    ptx::fence_proxy_async();
-    ptx::named_barrier_sync(kScrubbersBarrier, kScrubThreads);
-    if (thread == 0) {
-      ptx::mbarrier_arrive(ptx::smem_address(&storage.v_full[ring.stage]));
+  __device__ __forceinline__ void Run() {
+    int index = blockIdx.x;
+    const bool queues = params_.num_items > static_cast<int>(gridDim.x);
+    while (index < params_.num_items) {
+      int next = params_.num_items;
+      if (queues && lane_ == 0) {
+        next = gridDim.x + atomicAdd(&params_.counters->next_tile, 1);
+      }
+      Publish(index);
+      LoadItem(FindItem<kGrouped>(params_, index, Shape::kTileQ));
+      index = ptx::uniform(__shfl_sync(0xffffffffu, next, 0));
     }
-    ring.Advance();
+    Publish(-1);
+    if (lane_ == 0 && queues &&
+        atomicInc(&params_.counters->finished_blocks, gridDim.x - 1) ==
+            gridDim.x - 1) {
+      params_.counters->next_tile = 0;
+    }
   }
-}
 
-// ---- Q: all consumer threads, into 128-byte swizzle -------------------------
+ private:
+  __device__ __forceinline__ void Publish(int index) {
+    ptx::mbarrier_wait(ptx::smem_address(&storage_.item_empty[items_.stage]),
+                       items_.phase ^ 1);
+    if (lane_ == 0) {
+      storage_.item[items_.stage] = index;
+      ptx::mbarrier_arrive(
+          ptx::smem_address(&storage_.item_full[items_.stage]));
+    }
+    items_.Advance();
+  }
 
-template <typename Shape>
-__device__ __forceinline__ void LoadQ(const DecodeItem& item,
-                                      DecodeStorage<Shape>& storage) {
-  constexpr int kPieces = Shape::kHeadDim / 8;  // of 16 bytes
-  const DecodeProblem& problem = *item.problem;
-  const uint16_t* q = static_cast<const uint16_t*>(problem.q) +
-                      item.batch * problem.q_batch_stride;
-  for (int i = threadIdx.x; i < Shape::kTileQ * kPieces;
-       i += 128 * Shape::kWarpgroups) {
-    const int row = i / kPieces;
-    const int piece = i % kPieces;
-    uint4 value = make_uint4(0, 0, 0, 0);
-    const int columns = problem.head_dim - 8 * piece;
-    if (row < item.num_rows && columns > 0) {
-      const int packed = item.row0 + row;
-      const int64_t position =
-          item.sequence->q_begin + packed / problem.group_size;
-      const int head =
-          item.kv_head * problem.group_size + packed % problem.group_size;
-      const uint16_t* source = q + position * problem.q_row_stride +
-                               head * problem.q_head_stride + 8 * piece;
-      if (problem.q_is_vectorized) {
-        value = __ldg(reinterpret_cast<const uint4*>(source));
-      } else {
-        uint16_t* elements = reinterpret_cast<uint16_t*>(&value);
+  __device__ __forceinline__ void LoadItem(const DecodeItem& item) {
+    if constexpr (kGrouped) {
+      ptx::fence_tensormap_acquire(item.maps + kDecodeMapK);
+      ptx::fence_tensormap_acquire(item.maps + kDecodeMapV);
+    }
+    const int kv_begin = item.sequence->kv_begin;
+    int row = ptx::uniform(kv_begin + item.key_begin);
+    const int end = ptx::uniform(kv_begin + item.key_end);
+    const int k_head = ptx::uniform(item.kv_head * item.problem->k.head);
+    const int k_batch = ptx::uniform(item.batch * item.problem->k.batch);
+    const int v_head = ptx::uniform(item.kv_head * item.problem->v.head);
+    const int v_batch = ptx::uniform(item.batch * item.problem->v.batch);
+    uint64_t* const v_full =
+        params_.scrub_exponent == 0 ? storage_.v_full : storage_.v_arrived;
+#pragma unroll 1
+    for (; row < end; row += Shape::kTileKv) {
+      LoadTile(storage_.k[ring_.stage], &storage_.k_full[ring_.stage],
+               &storage_.k_empty[ring_.stage], item.maps + kDecodeMapK, row,
+               k_head, k_batch);
+      LoadTile(storage_.v[ring_.stage], &v_full[ring_.stage],
+               &storage_.v_empty[ring_.stage], item.maps + kDecodeMapV, row,
+               v_head, v_batch);
+      ring_.Advance();
+    }
+  }
+
+  __device__ __forceinline__ void LoadTile(uint8_t* tile, uint64_t* full,
+                                           uint64_t* empty,
+                                           const CUtensorMap* map, int row,
+                                           int head, int batch) const {
+    constexpr int kRows = Shape::kBoxRows;
+    const uint32_t barrier = ptx::smem_address(full);
+    ptx::mbarrier_wait(ptx::smem_address(empty), ring_.phase ^ 1);
+    if (lane_ == 0) {
+      ptx::mbarrier_arrive_expect_tx(barrier, DecodeStorage<Shape>::kTileBytes);
+    }
+    __syncwarp();
 #pragma unroll
-        for (int e = 0; e < 8; ++e) {
-          elements[e] = e < columns ? source[e] : uint16_t{0};
-        }
+    for (int i = 0; i < Shape::kHeadDim / 64; ++i) {
+#pragma unroll
+      for (int first = 0; first < Shape::kTileKv; first += kRows) {
+        ptx::tma_load_4d_elect(
+            ptx::smem_address(tile) + (i * Shape::kTileKv + first) * 128, map,
+            barrier, 64 * i, row + first, head, batch, ptx::kEvictFirst);
       }
     }
-    uint8_t* box = storage.q + piece / 8 * (Shape::kTileQ * 128);
-    *reinterpret_cast<uint4*>(box + row * 128 + ((piece ^ row) % 8) * 16) =
-        value;
   }
+
+  const DecodeParams& params_;
+  DecodeStorage<Shape>& storage_;
+  const int lane_;
+  DecodeRing<Shape::kStages> ring_;
+  DecodeRing<2> items_;
+};
+
+// The next published item's number, or -1; every thread that reads it arrives.
+template <typename Shape>
+__device__ __forceinline__ int TakeItem(DecodeStorage<Shape>& storage,
+                                        DecodeRing<2>& items) {
+  ptx::mbarrier_wait(ptx::smem_address(&storage.item_full[items.stage]),
+                     items.phase);
+  const int index = storage.item[items.stage];
+  ptx::mbarrier_arrive(ptx::smem_address(&storage.item_empty[items.stage]));
+  items.Advance();
+  return index;
+}
+
+// Of a repair: V as it arrives, by kScrubThreads threads.
+template <typename Shape, bool kGrouped>
+__device__ __forceinline__ void ScrubItems(const DecodeParams& params,
+                                           int thread,
+                                           DecodeStorage<Shape>& storage) {
+  DecodeRing<Shape::kStages> ring;
+  DecodeRing<2> items;
+  while (true) {
+    const int index = TakeItem(storage, items);
+    if (index < 0) return;
+    const DecodeItem item = FindItem<kGrouped>(params, index, Shape::kTileQ);
+    for (int key = item.key_begin; key < item.key_end; key += Shape::kTileKv) {
+      ptx::mbarrier_wait(ptx::smem_address(&storage.v_arrived[ring.stage]),
+                         ring.phase);
+      ScrubTile(storage.v[ring.stage], DecodeStorage<Shape>::kTileBytes,
+                params.scrub_exponent, thread);
+      ptx::fence_proxy_async();
+      ptx::named_barrier_sync(kScrubbersBarrier, kScrubThreads);
+      if (thread == 0) {
+        ptx::mbarrier_arrive(ptx::smem_address(&storage.v_full[ring.stage]));
+      }
+      ring.Advance();
+    }
+  }
+}
+
+// ---- Q: a warpgroup's own 64 rows, into 128-byte swizzle --------------------
+
+// Eight elements, zeros from number `count` on.
+__device__ __forceinline__ void CopyByElements(const uint16_t* source,
+                                               int count, uint8_t* target) {
+#pragma unroll 1
+  for (int e = 0; e < 8; ++e) {
+    reinterpret_cast<uint16_t*>(target)[e] = e < count ? source[e] : 0;
+  }
+}
+
+// Begins this thread's share; AwaitQ when it must be there.
+template <typename Shape>
+__device__ __forceinline__ void LoadQ(const DecodeItem& item, int first_row,
+                                      DecodeStorage<Shape>& storage) {
+  constexpr int kPieces = Shape::kHeadDim / 8;  // of 16 bytes
+  constexpr int kStep = 128 / kPieces;          // rows
+  const DecodeProblem& problem = *item.problem;
+  const int group = problem.group_size;
+  const SmallDivisor divisor(group);
+  const int piece = threadIdx.x % kPieces;
+  const int columns = problem.head_dim - 8 * piece;
+  const uint16_t* const q = static_cast<const uint16_t*>(problem.q) +
+                            item.batch * problem.q_batch_stride +
+                            item.sequence->q_begin * problem.q_row_stride +
+                            item.kv_head * group * problem.q_head_stride +
+                            (columns > 0 ? 8 * piece : 0);
+  uint8_t* const box = storage.q + piece / 8 * (Shape::kTileQ * 128);
+  const bool is_vectorized = problem.q_is_vectorized;
+  int row = first_row + threadIdx.x % 128 / kPieces;
+#pragma unroll 2
+  for (int i = 0; i < 64 / kStep; ++i, row += kStep) {
+    const bool is_there = row < item.num_rows && columns > 0;
+    const int packed = item.row0 + (is_there ? row : 0);
+    const int position = divisor.Divide(packed);
+    const uint16_t* source =
+        q + position * problem.q_row_stride +
+        (packed - position * group) * problem.q_head_stride;
+    uint8_t* const target = box + row * 128 + ((piece ^ row) % 8) * 16;
+    if (is_vectorized) {
+      ptx::cp_async_16(ptx::smem_address(target), source, is_there ? 16 : 0);
+    } else {
+      CopyByElements(source, is_there ? columns : 0, target);
+    }
+  }
+}
+
+__device__ __forceinline__ void AwaitQ() {
+  ptx::cp_async_wait_all();
   ptx::fence_proxy_async();
 }
 

@@ -34,6 +34,41 @@ __device__ __forceinline__ float MergeValue(float a, float b,
   return __fmaf_rn(b, factors.b, __fmul_rn(a, factors.a));
 }
 
+// Four columns of one row. Nothing seen yet at first.
+struct FoldedVector {
+  float m = -INFINITY, l = 0.0f;  // log2 units
+  float o[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+
+  // This, then `next` (of later keys). Appending what has seen nothing, or to
+  // it, changes no bit: + 0 keeps -0 away.
+  __device__ __forceinline__ void Append(const FoldedVector& next) {
+    const MergeFactors factors = Merge(m, l, next.m, next.l);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      o[e] = MergeValue(o[e], next.o[e], factors) + 0.0f;
+    }
+  }
+};
+
+// Two neighbouring columns of each of two rows: a thread's piece of a partial
+// result of the warpgroup kernel. As FoldedVector otherwise.
+struct FoldedPiece {
+  float m[2] = {-INFINITY, -INFINITY}, l[2] = {0.0f, 0.0f};
+  float o[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+
+  __device__ __forceinline__ void Append(const FoldedPiece& next) {
+    MergeFactors factors[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      factors[r] = Merge(m[r], l[r], next.m[r], next.l[r]);
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      o[e] = MergeValue(o[e], next.o[e], factors[e / 2]) + 0.0f;
+    }
+  }
+};
+
 // What O is multiplied by at the end, and LSE (natural log, without the sink).
 struct RowEnd {
   float inverse;

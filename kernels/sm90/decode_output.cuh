@@ -8,6 +8,8 @@
 
 #include "kernels/sm90/decode_item.cuh"
 #include "kernels/sm90/decode_merge.cuh"
+#include "kernels/sm90/decode_table.h"
+#include "kernels/sm90/epilogue.cuh"
 #include "kernels/sm90/tile_info.cuh"
 
 namespace attendant::kernels::sm90 {
@@ -18,64 +20,135 @@ struct PartialRows {
   float l[2] = {0.0f, 0.0f};
 };
 
-// What a thread's chunks came to so far. Registers hold the running chunk's O,
-// so this one lies in memory: piece i of the thread at memory[i * kStride].
+// A partial result of a thread's two rows in memory: piece i of the thread at
+// memory[i * kStride], since registers hold the running chunk's.
 template <int kD, int kStride>
-class Folded {
- public:
-  explicit __device__ __forceinline__ Folded(float4* memory)
-      : memory_(memory) {}
+struct FoldedO {
+  float4* memory;
 
-  __device__ __forceinline__ void Keep(const PartialRows& rows,
-                                       const float (&o)[kD / 2]) {
-    rows_ = rows;
+  __device__ __forceinline__ void Keep(const float (&o)[kD / 2]) const {
 #pragma unroll
     for (int i = 0; i < kD / 8; ++i) {
-      memory_[i * kStride] =
+      memory[i * kStride] =
           make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]);
     }
   }
 
-  // `rows` and `o` become what is kept, merged with them.
-  __device__ __forceinline__ void MergeInto(PartialRows& rows,
-                                            float (&o)[kD / 2]) {
+  // `rows` and `o` become what is kept (`before`: its rows), merged with them.
+  __device__ __forceinline__ void MergeInto(PartialRows before,
+                                            PartialRows& rows,
+                                            float (&o)[kD / 2]) const {
     MergeFactors factors[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      factors[r] = Merge(rows_.m[r], rows_.l[r], rows.m[r], rows.l[r]);
+      factors[r] = Merge(before.m[r], before.l[r], rows.m[r], rows.l[r]);
     }
-    rows = rows_;
+    rows = before;
 #pragma unroll
     for (int i = 0; i < kD / 8; ++i) {
-      const float4 a = memory_[i * kStride];
+      const float4 a = memory[i * kStride];
       o[4 * i] = MergeValue(a.x, o[4 * i], factors[0]);
       o[4 * i + 1] = MergeValue(a.y, o[4 * i + 1], factors[0]);
       o[4 * i + 2] = MergeValue(a.z, o[4 * i + 2], factors[1]);
       o[4 * i + 3] = MergeValue(a.w, o[4 * i + 3], factors[1]);
     }
   }
-
- private:
-  float4* const memory_;
-  PartialRows rows_;
 };
 
-// kTileQ rows of O (kHeadDim floats each), then (m, l) of each row.
+// What a thread's chunks of one item came to: those of the running quad, in
+// shared memory where it has room; the octet's quads and the octets before
+// them, in the block's scratch (global memory that nobody else touches).
+template <typename Shape>
+class KeptLevels {
+ public:
+  static constexpr int kD = Shape::kHeadDim;
+  // float4s of one scratch level, a block: O, then the rows.
+  static constexpr int kLevel = ScratchFloats(kD, Shape::kTileQ) / 4;
+
+  template <typename Storage>
+  __device__ __forceinline__ KeptLevels(const DecodeParams& params,
+                                        Storage& storage)
+      : scratch_(reinterpret_cast<float4*>(params.scratch) +
+                 int64_t{blockIdx.x} * Shape::kScratchLevels * kLevel +
+                 threadIdx.x),
+        quad_{Shape::kKeepsInShared ? storage.kept[0] + threadIdx.x
+                                    : scratch_ + 2 * kLevel} {}
+
+  // A chunk's result; `next`: the number of the item's next one.
+  __device__ __forceinline__ void Add(int next, PartialRows& rows,
+                                      float (&o)[kD / 2]) {
+    if (has_quad_) quad_.MergeInto(quad_rows_, rows, o);
+    has_quad_ = next % kSplitQuad != 0;
+    if (has_quad_) {
+      quad_rows_ = rows;
+      quad_.Keep(o);
+      return;
+    }
+    // Of the octet (0), else of the strand (1).
+#pragma unroll 1
+    for (int level = 0; level < 2; ++level) {
+      if (has_levels_ >> level & 1) MergeScratch(level, rows, o);
+      if (level == 1 || next % kSplitOctet != 0) {
+        KeepScratch(level, rows, o);
+        has_levels_ |= 1 << level;
+        return;
+      }
+      has_levels_ &= ~(1 << level);
+    }
+  }
+
+  // `rows` and `o`: the last chunk's, then the item's.
+  __device__ __forceinline__ void Finish(PartialRows& rows,
+                                         float (&o)[kD / 2]) const {
+    if (has_quad_) quad_.MergeInto(quad_rows_, rows, o);
+#pragma unroll 1
+    for (int level = 0; level < 2; ++level) {
+      if (has_levels_ >> level & 1) MergeScratch(level, rows, o);
+    }
+  }
+
+ private:
+  using Scratch = FoldedO<kD, Shape::kConsumers>;
+
+  __device__ __forceinline__ void KeepScratch(int level,
+                                              const PartialRows& rows,
+                                              const float (&o)[kD / 2]) const {
+    float4* const memory = scratch_ + level * kLevel;
+    memory[kD / 8 * Shape::kConsumers] =
+        make_float4(rows.m[0], rows.m[1], rows.l[0], rows.l[1]);
+    Scratch{memory}.Keep(o);
+  }
+  __device__ __forceinline__ void MergeScratch(int level, PartialRows& rows,
+                                               float (&o)[kD / 2]) const {
+    float4* const memory = scratch_ + level * kLevel;
+    const float4 kept = memory[kD / 8 * Shape::kConsumers];
+    PartialRows before;
+    before.m[0] = kept.x;
+    before.m[1] = kept.y;
+    before.l[0] = kept.z;
+    before.l[1] = kept.w;
+    Scratch{memory}.MergeInto(before, rows, o);
+  }
+
+  float4* const scratch_;
+  const FoldedO<kD, Shape::kConsumers> quad_;
+  PartialRows quad_rows_;
+  bool has_quad_ = false;
+  int has_levels_ = 0;  // a bit each
+};
+
+// A partial result in memory: the pieces of each consumer thread (columns 8 i +
+// 2 (l % 4) + {0, 1} of its two rows) as its registers hold them, then (m, l)
+// of each row.
 template <typename Shape>
 struct PartialSlot {
+  static constexpr int kFloats = Shape::kTileQ * (Shape::kHeadDim + 2);
   float* base;
 
-  static __device__ __forceinline__ PartialSlot Of(const DecodeParams& params,
-                                                   const DecodeItem& item,
-                                                   int slot) {
-    const int64_t index =
-        item.sequence->first_slot +
-        static_cast<int64_t>(item.strand) * item.sequence->slots_per_strand +
-        slot;
-    return {params.partials + index * (Shape::kTileQ * (Shape::kHeadDim + 2))};
-  }
-  __device__ __forceinline__ float* o(int row) const {
-    return base + row * Shape::kHeadDim;
+  __device__ __forceinline__ PartialSlot(const DecodeParams& params, int slot)
+      : base(params.partials + static_cast<int64_t>(slot) * kFloats) {}
+  __device__ __forceinline__ float4* piece(int i, int thread) const {
+    return reinterpret_cast<float4*>(base) + i * Shape::kConsumers + thread;
   }
   __device__ __forceinline__ float2* rows(int row) const {
     return reinterpret_cast<float2*>(base + Shape::kTileQ * Shape::kHeadDim) +
@@ -93,9 +166,10 @@ struct RowTarget {
 __device__ __forceinline__ RowTarget TargetOf(const DecodeItem& item, int row) {
   const DecodeProblem& problem = *item.problem;
   const int packed = item.row0 + row;
-  const int64_t position = item.sequence->q_begin + packed / problem.group_size;
-  const int64_t head =
-      item.kv_head * problem.group_size + packed % problem.group_size;
+  const int group = problem.group_size;
+  const int row_of_len_q = SmallDivisor(group).Divide(packed);
+  const int64_t position = item.sequence->q_begin + row_of_len_q;
+  const int64_t head = item.kv_head * group + packed - row_of_len_q * group;
   return {item.batch * problem.out_batch_stride +
               position * problem.out_row_stride +
               head * problem.out_head_stride,
@@ -126,17 +200,37 @@ __device__ __forceinline__ __half Round<__half>(float value) {
   return __float2half_rn(value);
 }
 
-// kCount neighbouring columns of one row. What is not finite once rounded may
-// hold 0 * NaN from a masked position: the flag asks for the repair kernel.
+// kCount (2 or 4) neighbouring columns of one row, the first a multiple of
+// kCount. What is not finite once rounded may hold 0 * NaN from a masked
+// position: the flag asks for the repair kernel.
 template <typename Element, int kCount>
 __device__ __forceinline__ void StoreColumns(const DecodeParams& params,
                                              const DecodeProblem& problem,
                                              int64_t out, int column,
                                              const float (&values)[kCount]) {
+  if (column >= problem.head_dim_v) return;
+  if (problem.out_is_vectorized && !problem.out_is_fp32) {
+    uint32_t words[kCount / 2];
+    uint32_t not_finite = 0;
+#pragma unroll
+    for (int e = 0; e < kCount; e += 2) {
+      words[e / 2] = ptx::pack<Element>(  // no -0, see FoldedVector
+          values[e] + 0.0f, values[e + 1] + 0.0f);
+      CollectNonFinite<Element>(words[e / 2], not_finite);
+    }
+    if (not_finite != 0) *params.repair_flag = 1;
+    void* const target = static_cast<Element*>(problem.out) + out + column;
+    if constexpr (kCount == 4) {
+      *static_cast<uint2*>(target) = make_uint2(words[0], words[1]);
+    } else {
+      *static_cast<uint32_t*>(target) = words[0];
+    }
+    return;
+  }
 #pragma unroll
   for (int e = 0; e < kCount; ++e) {
     if (column + e >= problem.head_dim_v) return;
-    float stored = values[e];
+    float stored = values[e] + 0.0f;
     if (problem.out_is_fp32) {
       static_cast<float*>(problem.out)[out + column + e] = stored;
     } else {
@@ -148,27 +242,59 @@ __device__ __forceinline__ void StoreColumns(const DecodeParams& params,
   }
 }
 
-// From registers: `row` is the thread's first, quad_lane its columns.
+// From registers: `row` is the thread's first, quad_lane its columns. Called by
+// whole warps.
 template <int kD, typename Element>
-__device__ __forceinline__ void StoreFinalAs(const DecodeParams& params,
-                                             const DecodeItem& item,
-                                             const PartialRows& rows,
-                                             const float (&o)[kD / 2], int row,
-                                             int quad_lane) {
+__device__ __forceinline__ void StoreFinal(const DecodeParams& params,
+                                           const DecodeItem& item,
+                                           const PartialRows& rows,
+                                           const float (&o)[kD / 2], int row,
+                                           int quad_lane) {
+  const DecodeProblem& problem = *item.problem;
+  const bool is_vectorized = problem.out_is_vectorized && !problem.out_is_fp32;
+  const int head_dim_v = problem.head_dim_v;
+  uint32_t not_finite = 0;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    if (row + 8 * r >= item.num_rows) continue;
-    const RowTarget target = TargetOf(item, row + 8 * r);
+    const bool is_there = row + 8 * r < item.num_rows;
+    const RowTarget target = TargetOf(item, is_there ? row + 8 * r : 0);
     const RowEnd end = FinishRow(rows.m[r], rows.l[r], target.sink_log2);
-#pragma unroll
-    for (int i = 0; i < kD / 8; ++i) {
-      const float values[2] = {__fmul_rn(o[4 * i + 2 * r], end.inverse),
-                               __fmul_rn(o[4 * i + 2 * r + 1], end.inverse)};
-      StoreColumns<Element>(params, *item.problem, target.out,
-                            8 * i + 2 * quad_lane, values);
+    if (target.lse != nullptr && is_there && quad_lane == 0) {
+      *target.lse = end.lse;
     }
-    if (target.lse != nullptr && quad_lane == 0) *target.lse = end.lse;
+    if (is_vectorized) {
+      Element* const out = static_cast<Element*>(problem.out) + target.out;
+      uint32_t seen = 0;
+#pragma unroll
+      for (int k = 0; k < kD / 32; ++k) {
+        uint32_t w[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const int i = 4 * (4 * k + j) + 2 * r;
+          w[j] = ptx::pack<Element>(  // no -0, see FoldedVector
+              __fmul_rn(o[i], end.inverse) + 0.0f,
+              __fmul_rn(o[i + 1], end.inverse) + 0.0f);
+          CollectNonFinite<Element>(w[j], seen);
+        }
+        TransposeQuad(w, quad_lane);
+        const int column = 8 * (4 * k + quad_lane);
+        if (is_there && column < head_dim_v) {
+          *reinterpret_cast<uint4*>(out + column) =
+              make_uint4(w[0], w[1], w[2], w[3]);
+        }
+      }
+      if (is_there) not_finite |= seen;
+    } else if (is_there) {
+#pragma unroll
+      for (int i = 0; i < kD / 8; ++i) {
+        const float values[2] = {__fmul_rn(o[4 * i + 2 * r], end.inverse),
+                                 __fmul_rn(o[4 * i + 2 * r + 1], end.inverse)};
+        StoreColumns<Element>(params, problem, target.out,
+                              8 * i + 2 * quad_lane, values);
+      }
+    }
   }
+  if (not_finite != 0) *params.repair_flag = 1;
 }
 
 }  // namespace attendant::kernels::sm90

@@ -31,27 +31,33 @@ struct DecodeProblem {
   float scale_log2;  // softmax_scale * log2(e), any finite value
   float softcap;     // 0 = none
   uint8_t out_is_fp32;
-  uint8_t
-      q_is_vectorized;  // q, its strides and head_dim: multiples of 16 bytes
+  // q, its strides and head_dim: multiples of 16 bytes; out, its strides and
+  // head_dim_v: multiples of 8 elements.
+  uint8_t q_is_vectorized;
+  uint8_t out_is_vectorized;
+  uint8_t modifies_scores;  // softcap, ALiBi or a scale that is not positive
 };
 
-// Few rows: batch entries from first_batch on (of the record's) are cut alike:
-// `unit` chunks an item, `parts` items a strand. Items run over batch entries,
-// parts and KV heads, heads fastest; partial results, one an item if parts > 1,
-// over batch entries, heads and parts.
+// Batch entries from first_batch on (of the record's) are cut alike: `grain`
+// chunks an item, `parts` items a strand. Items run over batch entries, parts,
+// KV heads and row tiles, tiles fastest. Partial results, if parts > 1: one for
+// each `unit` chunks (grain or 1), `slots` a strand, over batch entries, heads,
+// tiles and chunks.
 struct DecodeSegment {
   int32_t first_batch;
   int32_t items;
-  int32_t unit;
+  int32_t grain;
   int32_t parts;
+  int32_t unit;
+  int32_t slots;
   int32_t first_slot;  // from the record's
 };
 
 // `batch_count` batch entries of equal bounds. Rows of a KV head's whole group
 // are packed: packed row p is query row p / group_size of head p % group_size.
 // A "strand" is (batch entry, KV head, tile of packed rows); its keys are cut
-// into chunks whose length depends on the request alone, chunks are folded in
-// index order, and `items_per_strand` blocks share a strand's chunks.
+// into chunks whose length depends on the request alone; chunks are folded in
+// one order, and several items may share a strand's chunks.
 struct DecodeSequence {
   int32_t first_item;
   int32_t problem;
@@ -66,17 +72,11 @@ struct DecodeSequence {
   int32_t key_begin, key_end;  // that some row sees; begin is chunk-aligned
   int32_t chunk_keys;          // a multiple of the key block
   int32_t num_chunks;
-  int32_t chunks_per_item;
-  int32_t items_per_strand;
-  // Partial results: slot s of strand t is first_slot + t * slots_per_strand
-  // + s. Slot 0 holds the folded chunks of the strand's first item, the others
-  // one chunk each. None if one item does it all.
-  int32_t slots_per_strand;
-  int32_t first_slot;
+  int32_t first_slot;    // partial results, see DecodeSegment
   int32_t num_slots;     // of all strands
   int32_t first_strand;  // of the launch's
-  // Few rows only. Chunk c begins at key c * chunk_keys; [first, end) are those
-  // that some row sees. Large pieces first, smaller ones to even out the end.
+  // Chunk c begins at key c * chunk_keys; [first, end) are those that some row
+  // sees. Large pieces first, smaller ones to even out the end (few rows).
   int32_t first_chunk, end_chunk;
   DecodeSegment coarse, fine;
 };
@@ -90,9 +90,11 @@ struct DecodeParams {
   const DecodeSequence* global_sequences;
   int32_t num_sequences;
   int32_t num_items;
-  float* partials;           // see PartialSlot
-  LaunchCounters* counters;  // few rows only
-  uint32_t* arrivals;        // a strand's finished items; zero between launches
+  int32_t combine_blocks;  // of a strand; more rows only
+  float* partials;         // see PartialSlot and FewSlot
+  float* scratch;          // more rows: see KeptLevels
+  LaunchCounters* counters;
+  uint32_t* arrivals;  // few rows: a strand's finished items; zero in between
   int32_t* repair_flag;
   uint32_t scrub_exponent;  // see PrefillParams
 };

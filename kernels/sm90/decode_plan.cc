@@ -42,10 +42,18 @@ int64_t NumFloats(const AttentionProblem& problem) {
 
 // Counters of the launch, then the arrivals of its strands.
 int64_t ControlBytes(const DecodeGroup& group) {
-  if (group.width != DecodeWidth::kFew) return 0;
-  const int64_t arrivals = group.num_slots > 0 ? group.num_strands : 0;
+  const bool arrives = group.width == DecodeWidth::kFew && group.num_slots > 0;
+  const int64_t arrivals = arrives ? group.num_strands : 0;
   return sizeof(LaunchCounters) +
          (arrivals * static_cast<int64_t>(sizeof(uint32_t)) + 15) / 16 * 16;
+}
+
+bool OutIsVectorized(const AttentionProblem& problem) {
+  const auto aligned = [](int64_t elements) { return elements % 8 == 0; };
+  const uintptr_t bytes = problem.output_dtype == DataType::kFloat32 ? 32 : 16;
+  return reinterpret_cast<uintptr_t>(problem.out.data) % bytes == 0 &&
+         aligned(problem.head_dim_v) && aligned(problem.out.row_stride) &&
+         aligned(problem.out.head_stride) && aligned(problem.out.batch_stride);
 }
 
 bool QIsVectorized(const AttentionProblem& problem) {
@@ -90,7 +98,8 @@ absl::StatusOr<DecodePlan> DecodePlan::Create(
           record.num_slots * group.slot_bytes();
     }
     sequences += static_cast<int64_t>(group.sequences.size());
-    plan.workspace_bytes_ += AlignUp(group.num_slots * group.slot_bytes());
+    plan.workspace_bytes_ += AlignUp(group.num_slots * group.slot_bytes()) +
+                             AlignUp(group.scratch_bytes());
     plan.control_bytes_ += ControlBytes(group);
   }
   if (plan.FitsParameters()) return plan;
@@ -155,6 +164,8 @@ DecodeProblem DecodePlan::ProblemOf(size_t index, const float* device_floats,
   record.softcap = problem.softcap;
   record.out_is_fp32 = problem.output_dtype == DataType::kFloat32;
   record.q_is_vectorized = QIsVectorized(problem);
+  record.out_is_vectorized = OutIsVectorized(problem);
+  record.modifies_scores = ModifiesScores(problem);
   return record;
 }
 
@@ -218,10 +229,11 @@ absl::Status DecodePlan::LaunchGroup(const DecodeGroup& group,
   params.num_items = static_cast<int32_t>(group.num_items);
   DecodeLaunch launch = {};
   launch.width = group.width;
-  launch.blocks =
-      static_cast<int>(std::min<int64_t>(num_sms_, group.num_items));
+  launch.blocks = static_cast<int>(group.num_blocks);
   launch.combine_strands =
       group.combines ? static_cast<int>(group.num_strands) : 0;
+  launch.modifies_scores = group.modifies_scores;
+  params.combine_blocks = group.combine_blocks;
   launch.stream = stream;
   const cudaError_t error = LauncherOf(group)(params, launch);
   if (error == cudaSuccess) return absl::OkStatus();
@@ -258,6 +270,8 @@ absl::Status DecodePlan::Launch(const LaunchContext& context,
   int64_t sequences = layout_.sequences;
   for (const DecodeGroup& group : groups_) {
     params.partials = At<float>(context.workspace, workspace);
+    workspace += AlignUp(group.num_slots * group.slot_bytes());
+    params.scratch = At<float>(context.workspace, workspace);
     params.counters = At<LaunchCounters>(context.control, control);
     params.arrivals =
         At<uint32_t>(context.control,
@@ -269,7 +283,7 @@ absl::Status DecodePlan::Launch(const LaunchContext& context,
     }
     params.scrub_exponent = scrubs ? ExponentBits(group.dtype) : 0;
     RETURN_IF_ERROR(LaunchGroup(group, params, stream));
-    workspace += AlignUp(group.num_slots * group.slot_bytes());
+    workspace += AlignUp(group.scratch_bytes());
     sequences +=
         static_cast<int64_t>(group.sequences.size() * sizeof(DecodeSequence));
   }

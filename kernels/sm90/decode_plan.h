@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,7 +20,7 @@ namespace attendant::kernels::sm90 {
 // the whole request alone.
 bool IsThin(const AttentionProblem& problem, const SequenceBounds& sequence);
 
-// Packed rows of a tile, of k64 and k128.
+// Packed rows of a tile.
 int64_t RowsOfTile(DecodeWidth width);
 
 // Keys of a chunk: a multiple of the class's key block, a function of the whole
@@ -27,6 +28,9 @@ int64_t RowsOfTile(DecodeWidth width);
 // fills the card; many fold several chunks in one block.
 int64_t ChunkKeys(const AttentionProblem& problem,
                   const SequenceBounds& sequence);
+
+// True if scores need more than a positive factor: softcap, ALiBi, scale <= 0.
+bool ModifiesScores(const AttentionProblem& problem);
 
 // Sequences of one class, width and type: one launch.
 struct DecodeGroup {
@@ -37,9 +41,17 @@ struct DecodeGroup {
   int64_t num_items = 0;
   int64_t num_strands = 0;
   int64_t num_slots = 0;
-  bool combines = false;  // some strand has several items
+  int64_t num_blocks = 0;  // that share the items
+  // More rows: some strand has several items, some item several chunks, or
+  // several quads of them.
+  bool combines = false;
+  bool keeps_chunks = false;
+  bool keeps_quads = false;
+  int combine_blocks = 0;        // of a strand
+  bool modifies_scores = false;  // of some sequence, see ModifiesScores
 
   int64_t slot_bytes() const;
+  int64_t scratch_bytes() const;  // of all blocks
 };
 
 // Groups the thin sequences of `problems`; record.problem is the index there.

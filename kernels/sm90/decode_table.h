@@ -26,10 +26,12 @@ struct DecodeShape {
   static constexpr int kBlocksPerSm = kBlocksPerSm_;
   static constexpr int kConsumerRegisters = kConsumerRegisters_;
   static constexpr int kProducerRegisters = kProducerRegisters_;
-  // O of the chunks before the running one; else in local memory (b128 kv8192
-  // with 128 rows: 1580 us instead of 1176).
+  // The quad's chunks before the running one; else in scratch.
   static constexpr bool kKeepsInShared = kKeepsInShared_;
-  static constexpr int kThreads = 128 * (kWarpgroups_ + 1);
+  static constexpr int kConsumers = 128 * kWarpgroups_;  // threads
+  static constexpr int kThreads = kConsumers + 128;
+  // What a block keeps in global memory, see KeptLevels.
+  static constexpr int kScratchLevels = kKeepsInShared_ ? 2 : 3;
 };
 
 using Decode64 = DecodeShape<64, 128, 1, 2, 2, 216, 40>;
@@ -60,6 +62,8 @@ using DecodeFew256 = DecodeFewShape<256, 2>;
 // Chunks whose results are merged before they meet those of others.
 inline constexpr int kFewOctet = 8;
 inline constexpr int kFewGroup = 32;
+inline constexpr int kSplitQuad = 4;  // more rows
+inline constexpr int kSplitOctet = 8;
 
 // What serves a sequence, by the packed rows of the whole request: few by
 // warp-wide products (decode_few.cuh), more by warpgroup products, 64 or 128 a
@@ -94,6 +98,12 @@ constexpr DecodeClass DecodeClassOf(int64_t head_dim, int64_t head_dim_v) {
 // their sums.
 constexpr int64_t PartialSlotFloats(int head_dim, int rows) {
   return int64_t{rows} * (head_dim + 2);
+}
+
+// Floats of one level of a block's scratch: `rows` rows of O, and (m, l) of
+// each once for each of the four threads that share it.
+constexpr int64_t ScratchFloats(int head_dim, int rows) {
+  return int64_t{rows} * (head_dim + 8);
 }
 
 }  // namespace attendant::kernels::sm90

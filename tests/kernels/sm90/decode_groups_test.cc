@@ -50,45 +50,82 @@ TEST(DecodeGroupsTest, ManyRequestsFoldMostChunksInOneBlockEach) {
   const std::vector<DecodeGroup> groups = Group({Decode(128, 1, 2048)});
   const DecodeSequence& record = groups[0].sequences[0];
   EXPECT_EQ(record.coarse.parts, 1);
-  EXPECT_EQ(record.coarse.items, 96 * 8);
-  EXPECT_EQ(record.fine.first_batch, 96);
-  EXPECT_EQ(record.fine.unit, kFewOctet);
-  EXPECT_EQ(record.fine.parts, 2);
-  EXPECT_EQ(groups[0].num_slots, 32 * 8 * 2);
+  EXPECT_EQ(record.coarse.slots, 0);
+  EXPECT_EQ(record.coarse.items, 120 * 8);
+  // The last are cut finer: four chunks of 128 keys an item, a slot each.
+  EXPECT_EQ(record.fine.first_batch, 120);
+  EXPECT_EQ(record.fine.grain, 4);
+  EXPECT_EQ(record.fine.parts, 4);
+  EXPECT_EQ(record.fine.unit, 1);
+  EXPECT_EQ(record.fine.slots, 16);
+  EXPECT_EQ(groups[0].num_slots, 8 * 8 * 16);
 }
 
-TEST(DecodeGroupsTest, WideTilesFoldAllTheirChunksOnceStrandsAreMany) {
-  EXPECT_EQ(Group({Decode(32, 16, 8192)})[0].num_slots, 0);
-  EXPECT_EQ(Group({Decode(8, 16, 8192)})[0].num_items, 128);
+TEST(DecodeGroupsTest, MoreRowsFoldAsMuchInABlockAsKeepsAllBusy) {
+  const DecodeGroup many = Group({Decode(32, 16, 8192)})[0];
+  EXPECT_EQ(many.num_slots, 0);
+  EXPECT_TRUE(many.keeps_quads);
+  EXPECT_EQ(many.num_blocks, kSms);
+  EXPECT_GT(many.scratch_bytes(), 0);
+  const DecodeGroup some = Group({Decode(8, 16, 8192)})[0];
+  EXPECT_EQ(some.num_items, 128);
+  EXPECT_EQ(some.sequences[0].coarse.unit, kSplitOctet);
+  EXPECT_EQ(Group({Decode(8, 16, 2048)})[0].sequences[0].coarse.unit,
+            kSplitQuad);
+  const DecodeGroup one = Group({Decode(1, 16, 8192)})[0];
+  EXPECT_EQ(one.sequences[0].coarse.unit, 1);
+  EXPECT_EQ(one.scratch_bytes(), 0);
+}
+
+TEST(DecodeGroupsTest, OnlyScoresThatNeedItTakeTheModifyingKernel) {
+  AttentionProblem plain = Decode(1, 4, 512);
+  plain.softmax_scale = 0.1f;
+  AttentionProblem capped = plain;
+  capped.softcap = 20;
+  AttentionProblem negative = plain;
+  negative.softmax_scale = -1;
+  EXPECT_FALSE(Group({plain})[0].modifies_scores);
+  EXPECT_TRUE(Group({plain, capped})[0].modifies_scores);
+  EXPECT_TRUE(Group({negative})[0].modifies_scores);
 }
 
 // Every chunk in exactly one item; items end where the units do.
-TEST(DecodeGroupsTest, ItemsOfFewRowsPartitionTheChunks) {
-  for (int64_t batch : {1, 2, 8, 37, 128}) {
-    for (int64_t len_kv : {1, 127, 129, 2048, 5000, 40'000, 131'072}) {
-      AttentionProblem problem = Decode(batch, 1, len_kv);
-      problem.causal = true;
-      problem.window_left = len_kv * 2 / 3;
-      problem.sequences[0].diagonal_shift = len_kv - 1;
-      const DecodeSequence record = Group({problem})[0].sequences[0];
-      EXPECT_LE(int64_t{record.end_chunk - 1} * record.chunk_keys, len_kv);
-      for (const DecodeSegment& segment : {record.coarse, record.fine}) {
-        int next = record.first_chunk;
-        for (int part = 0; part < segment.parts; ++part) {
-          const int unit = record.first_chunk / segment.unit + part;
-          const int begin = std::max(record.first_chunk, unit * segment.unit);
-          const int end = std::min(record.end_chunk, (unit + 1) * segment.unit);
-          EXPECT_EQ(begin, next);
-          EXPECT_LT(begin, end);
-          next = end;
-        }
-        EXPECT_EQ(next, record.end_chunk);
-        EXPECT_TRUE(segment.unit == 1 || segment.unit == kFewOctet ||
-                    segment.unit == kFewGroup || segment.parts == 1);
+void ExpectPartition(int64_t batch, int64_t len_q, int64_t kv_heads) {
+  for (int64_t len_kv : {1, 127, 129, 2048, 5000, 40'000, 131'072}) {
+    AttentionProblem problem = Decode(batch, len_q, len_kv, 64, kv_heads);
+    problem.causal = true;
+    problem.window_left = len_kv * 2 / 3;
+    problem.sequences[0].diagonal_shift = len_kv - len_q;
+    const DecodeGroup group = Group({problem})[0];
+    const DecodeSequence& record = group.sequences[0];
+    const bool is_few = group.width == DecodeWidth::kFew;
+    EXPECT_LE(int64_t{record.end_chunk - 1} * record.chunk_keys, len_kv);
+    for (const DecodeSegment& segment : {record.coarse, record.fine}) {
+      int next = record.first_chunk;
+      for (int part = 0; part < segment.parts; ++part) {
+        const int index = record.first_chunk / segment.grain + part;
+        const int begin = std::max(record.first_chunk, index * segment.grain);
+        const int end = std::min(record.end_chunk, (index + 1) * segment.grain);
+        EXPECT_EQ(begin, next);
+        EXPECT_LT(begin, end);
+        next = end;
       }
-      EXPECT_EQ(record.coarse.items / record.coarse.parts +
-                    record.fine.items / record.fine.parts,
-                batch * 8);
+      EXPECT_EQ(next, record.end_chunk);
+      EXPECT_TRUE(
+          segment.unit == 1 || segment.parts == 1 ||
+          (is_few ? segment.unit == kFewOctet || segment.unit == kFewGroup
+                  : segment.unit == kSplitQuad || segment.unit == kSplitOctet));
+    }
+    EXPECT_EQ(record.coarse.items / record.coarse.parts +
+                  record.fine.items / record.fine.parts,
+              batch * kv_heads * record.row_tiles);
+  }
+}
+
+TEST(DecodeGroupsTest, ItemsPartitionTheChunks) {
+  for (int64_t batch : {1, 2, 8, 37, 128}) {
+    for (int64_t len_q : {1, 4, 16}) {
+      for (int64_t kv_heads : {1, 8}) ExpectPartition(batch, len_q, kv_heads);
     }
   }
 }
@@ -143,11 +180,11 @@ TEST(DecodeGroupsTest, SlotsAndItemsOfMixedRequestsDoNotOverlap) {
       if (group.width == DecodeWidth::kFew) {
         items += record.coarse.items + record.fine.items;
       } else {
-        EXPECT_GE(record.chunks_per_item * record.items_per_strand,
-                  record.num_chunks);
-        EXPECT_GE(record.items_per_strand, 1);
-        EXPECT_EQ(record.num_slots, of_record * record.slots_per_strand);
-        items += of_record * record.items_per_strand;
+        EXPECT_EQ(record.fine.items, 0);
+        EXPECT_EQ(record.coarse.items, of_record * record.coarse.parts);
+        EXPECT_EQ(record.num_slots,
+                  record.coarse.parts > 1 ? record.coarse.items : 0);
+        items += record.coarse.items;
       }
       strands += of_record;
       slots += record.num_slots;
