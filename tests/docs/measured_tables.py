@@ -209,9 +209,10 @@ def fresh_machines():
         [run["suite"], f"`{run['command']}`"]
         + [f"{run['seconds'] // 60} min {run['seconds'] % 60} s"]
         + ["passed" if run["exit_code"] == 0 else f"exit code {run['exit_code']}"]
+        + ["yes" if run["compiler_cache"] else "no", run["commit"][:7]]
         for run in result["runs"]
     ]
-    return table(["Debian", "command", "time", "result"], lines)
+    return table(["Debian", "command", "time", "result", "compiler cache", "commit"], lines)
 
 
 def images():
