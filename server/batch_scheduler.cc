@@ -139,12 +139,13 @@ void BatchScheduler::Submit(std::shared_ptr<AttentionJob> submitted) {
     job->submitted = options_.now();
     job->state = ScheduledJob::State::kQueued;
     submitted_.emplace(job->deadline, job);
-    if (!ended_all_.ok()) {
-      EndJob(job, ended_all_);
-    } else if (job->cancelled) {
-      EndJob(job, absl::CancelledError("the caller cancelled"));
+    if (!ended_all_.ok() || job->cancelled) {
+      EndJob(job, !ended_all_.ok()
+                      ? ended_all_
+                      : absl::CancelledError("the caller cancelled"));
+      timer_.notify_one();
     } else {
-      if (submitted_.begin()->second == job) timer_.notify_one();
+      if (job->deadline < timer_sleeps_until_) timer_.notify_one();
       MakeReadyIfFirst(job);
     }
   }
@@ -175,6 +176,7 @@ void BatchScheduler::Cancel(const std::shared_ptr<AttentionJob>& cancelled) {
       return;
     }
     EndJob(job, absl::CancelledError("the caller cancelled"));
+    timer_.notify_one();
   }
   executor_->Wake();
 }

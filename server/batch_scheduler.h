@@ -44,6 +44,9 @@ class BatchScheduler final : public WorkSource {
     double max_batch_flops = 0;
     // Of an idle device whose speed was not measured yet; orders items only.
     double assumed_flops_per_second = 1e11;
+    // The executor's own thread tells of a job that ended well, if nothing else
+    // is there to do and the answer has at most so many bytes.
+    int64_t told_at_once_bytes = 0;
     JobPools pools;
     std::function<Clock::time_point()> now = [] { return Clock::now(); };
   };
@@ -84,6 +87,13 @@ class BatchScheduler final : public WorkSource {
   void ReportUnhealthy(const absl::Status& why) override;
 
  private:
+  // What callers have to be told.
+  struct Due {
+    std::deque<std::pair<std::shared_ptr<ScheduledJob>, JobResult>> ended;
+    // Items of jobs in parts that are done.
+    std::deque<std::pair<std::shared_ptr<ScheduledJob>, ItemRange>> items;
+  };
+
   // All below: mu_ held, unless they say otherwise.
   void Enter(ScheduledJob* job);
   Clock::time_point KeyOf(const ScheduledJob& job) const;
@@ -97,12 +107,18 @@ class BatchScheduler final : public WorkSource {
   void LeaveQueue(ScheduledJob* job);
   // True if that made the next of its line ready.
   bool LeaveOrder(ScheduledJob* job);
+  // Somebody has to tell of it: the timer's thread or the caller.
   void EndJob(const std::shared_ptr<ScheduledJob>& job,
               const absl::Status& status);
   void EndExpired(Clock::time_point now);
   void EndSubmitted(const absl::Status& why);
+  void FinishItems(const Batch& batch);
   void FinishItem(const Batch& batch, const WorkItem& item);
+  bool MayTellAtOnce() const;
+  Due TakeDue();
   void CountBatch(const Batch& batch, Clock::time_point now);
+  // mu_ not held: calls their callbacks; how many.
+  int Tell(Due* due);
   // mu_ not held: a job that was never submitted is gone.
   void Forget(ScheduledJob* job);
 
@@ -118,13 +134,15 @@ class BatchScheduler final : public WorkSource {
       submitted_;  // by deadline, not ended
   FairQueue ready_;
   OrderingLines lines_;
-  std::deque<std::pair<std::shared_ptr<ScheduledJob>, JobResult>> ended_;
-  // Items of jobs in parts that are done and were not yet told of.
-  std::deque<std::pair<std::shared_ptr<ScheduledJob>, ItemRange>> items_done_;
+  // Of whom nobody was told yet.
+  decltype(Due::ended) ended_;
+  decltype(Due::items) items_done_;
   ServiceRate rate_;
   Clock::time_point last_finish_;
   bool draining_ = false;
   bool stop_timer_ = false;
+  // It wakes up by itself then, and looks for the next.
+  Clock::time_point timer_sleeps_until_ = Clock::time_point::max();
   absl::Status ended_all_;  // OK until EndAll or ReportUnhealthy
   EngineSnapshot counts_;
 };

@@ -14,6 +14,12 @@ absl::Status DeadlinePassed(const char* where) {
       absl::StrCat("the deadline passed in stage ", where));
 }
 
+// Of the tensors that the reply carries.
+int64_t ReplyBytes(const ValidatedRequest& request) {
+  return (request.output_place.in_region() ? 0 : request.wire_output_bytes()) +
+         (request.lse_place.in_region() ? 0 : request.lse_bytes);
+}
+
 }  // namespace
 
 // --- Reports of executors ---
@@ -25,11 +31,26 @@ bool BatchScheduler::Reached(const WorkItem& item, Stage stage) {
   job.result.stage = std::max(job.result.stage, stage);
   if (job.deadline > options_.now()) return true;
   EndJob(item.job, DeadlinePassed(StageName(job.result.stage)));
+  timer_.notify_one();
   return false;
 }
 
 void BatchScheduler::Finish(Batch batch) {
-  std::lock_guard lock(mu_);
+  Due due;
+  {
+    std::lock_guard lock(mu_);
+    FinishItems(batch);
+    if (!MayTellAtOnce()) {
+      if (!ended_.empty() || !items_done_.empty()) timer_.notify_one();
+      return;
+    }
+    due = TakeDue();
+  }
+  batch = Batch();
+  Tell(&due);
+}
+
+void BatchScheduler::FinishItems(const Batch& batch) {
   std::set<ScheduledJob*> jobs;
   for (const WorkItem& item : batch.items) {
     ScheduledJob& job = *item.job;
@@ -60,11 +81,20 @@ void BatchScheduler::FinishItem(const Batch& batch, const WorkItem& item) {
     EndJob(item.job, item.status);
     return;
   }
-  if (job.in_parts()) {
-    items_done_.emplace_back(item.job, item.range);
-    timer_.notify_one();
-  }
+  if (job.in_parts()) items_done_.emplace_back(item.job, item.range);
   if (job.items_done == job.ranges.size()) EndJob(item.job, absl::OkStatus());
+}
+
+// One job that ended well with a small answer, and nothing else to do: it is
+// told sooner than another thread wakes up.
+bool BatchScheduler::MayTellAtOnce() const {
+  if (ended_.size() != 1 || !items_done_.empty() ||
+      counts_.queued_requests + counts_.running_requests > 0) {
+    return false;
+  }
+  const auto& [job, result] = ended_.front();
+  return result.status.ok() && !job->in_parts() &&
+         ReplyBytes(*job->request) <= options_.told_at_once_bytes;
 }
 
 void BatchScheduler::CountBatch(const Batch& batch, Clock::time_point now) {
@@ -140,7 +170,6 @@ void BatchScheduler::EndJob(const std::shared_ptr<ScheduledJob>& job,
                  job->in_parts() ? job->input_complete.load() : job->submitted,
                  options_.now(), job->intervals, &job->result);
   ended_.emplace_back(job, std::move(job->result));
-  timer_.notify_one();
 }
 
 void BatchScheduler::Forget(ScheduledJob* job) {
@@ -161,6 +190,7 @@ void BatchScheduler::EndExpired(Clock::time_point now) {
   while (!submitted_.empty() && submitted_.begin()->first <= now) {
     const std::shared_ptr<ScheduledJob> job = submitted_.begin()->second;
     EndJob(job, DeadlinePassed(StageName(job->result.stage)));
+    timer_.notify_one();
   }
 }
 
@@ -168,6 +198,7 @@ void BatchScheduler::EndSubmitted(const absl::Status& why) {
   while (!submitted_.empty()) {
     const std::shared_ptr<ScheduledJob> job = submitted_.begin()->second;
     EndJob(job, why);
+    timer_.notify_one();
   }
 }
 
@@ -190,29 +221,35 @@ void BatchScheduler::ReportUnhealthy(const absl::Status& why) {
 }
 
 int BatchScheduler::RunDue() {
-  std::deque<std::pair<std::shared_ptr<ScheduledJob>, JobResult>> ended;
-  std::deque<std::pair<std::shared_ptr<ScheduledJob>, ItemRange>> items;
+  Due due;
   bool expired = false;
   {
     std::lock_guard lock(mu_);
     const size_t before = ended_.size();
     EndExpired(options_.now());
     expired = ended_.size() > before;
-    ended.swap(ended_);
-    items.swap(items_done_);
+    due = TakeDue();
   }
   // An ordered job may have become ready.
   if (expired && executor_ != nullptr) executor_->Wake();
-  for (const auto& [job, range] : items) {
+  return Tell(&due);
+}
+
+BatchScheduler::Due BatchScheduler::TakeDue() {
+  return {std::exchange(ended_, {}), std::exchange(items_done_, {})};
+}
+
+int BatchScheduler::Tell(Due* due) {
+  for (const auto& [job, range] : due->items) {
     if (job->item_done) job->item_done(range);
   }
-  for (auto& [job, result] : ended) {
+  for (auto& [job, result] : due->ended) {
     if (const auto done = std::move(job->done); done) done(std::move(result));
     std::lock_guard lock(mu_);
     present_.erase(job.get());
     if (present_.empty()) idle_.notify_all();
   }
-  return static_cast<int>(ended.size() + items.size());
+  return static_cast<int>(due->ended.size() + due->items.size());
 }
 
 void BatchScheduler::RunTimer() {
@@ -221,11 +258,20 @@ void BatchScheduler::RunTimer() {
     std::unique_lock lock(mu_);
     if (!ended_.empty() || !items_done_.empty()) continue;
     if (stop_timer_) return;
-    if (submitted_.empty()) {
+    if (timer_sleeps_until_ <= options_.now()) {
+      timer_sleeps_until_ = Clock::time_point::max();
+    }
+    // Not later than said before, even if that job has ended: the next is then
+    // submitted without waking this thread.
+    if (!submitted_.empty()) {
+      timer_sleeps_until_ =
+          std::min(timer_sleeps_until_, submitted_.begin()->first);
+    }
+    if (timer_sleeps_until_ == Clock::time_point::max()) {
       timer_.wait(lock);
     } else {
-      // A copy: the job may end during the wait.
-      const Clock::time_point next = submitted_.begin()->first;
+      // A copy: it changes during the wait.
+      const Clock::time_point next = timer_sleeps_until_;
       timer_.wait_until(lock, next);
     }
   }

@@ -34,6 +34,11 @@ constexpr double kItemsInBatch = 4;
 // Of the free device memory, at most so much becomes the pool.
 constexpr double kMostOfFreeMemory = 0.8;
 constexpr double kAssumedFlopsPerSecond = 2e14;
+// As long as the queues side by side gain less than their hand-overs cost, some
+// 10 us each.
+constexpr int64_t kAtOnceBytes = int64_t{4} << 20;
+// Longer than a caller in a loop needs to come again.
+constexpr std::chrono::microseconds kWatchful{300};
 // A byte over PCIe at 50 GB/s.
 constexpr double kFlopsPerByte = 4000;
 
@@ -122,6 +127,8 @@ CudaExecutor::Options ExecutorOptions(const DeviceDescription& device,
   CudaExecutor::Options executor;
   executor.device = device.properties;
   executor.stuck_after = stuck_after;
+  executor.at_once_bytes = kAtOnceBytes;
+  executor.watchful = kWatchful;
   executor.device_scratch_bytes = ScratchBytes(memory.device_memory.bytes());
   // Behind what the pool divides.
   executor.device_scratch = memory.device_memory.data() +

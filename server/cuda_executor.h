@@ -7,6 +7,7 @@
 // expires behind a busy device costs no launch.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +37,12 @@ class CudaExecutor final : public AttentionExecutor {
     int64_t host_scratch_bytes = 0;
     // Of the device memory that ScheduledJob::device_range counts from.
     std::byte* device_memory = nullptr;
+    // A batch of at most so many bytes that meets an idle device is given to it
+    // whole, on one queue: no stage waits until this thread has seen the end
+    // of the one before.
+    int64_t at_once_bytes = 0;
+    // How long the thread looks for work before it sleeps.
+    Clock::duration watchful{};
     // A stage of the oldest batch that takes so long beyond four times what was
     // expected of it will never end: the device is given up. Zero = wait on.
     Clock::duration stuck_after{};
@@ -70,25 +77,32 @@ class CudaExecutor final : public AttentionExecutor {
     Clock::time_point stage_begin;
     double estimate_seconds = 0;
     bool repaired = false;
+    bool at_once = false;  // all stages were enqueued together
   };
 
   void Run();
+  bool SeesWorkSoon();
   bool AdvanceAll();
   absl::StatusOr<bool> Advance(Slot* slot);
   bool MayLaunch(const Slot& slot) const;
   // Expected, of what it was launched for.
   double SecondsLeft(const Slot& computing) const;
   absl::Status Launch(Slot* slot);
+  absl::Status EnqueueKernels(Slot* slot);
   absl::Status ReadFlags(Slot* slot);
   absl::StatusOr<bool> EndCompute(Slot* slot);
   absl::Status Download(Slot* slot);
+  absl::Status EnqueueDownload(Slot* slot);
   void EndStage(Slot* slot, Stage stage);
 
   bool PullOne();
   void PlanAndUpload(Batch batch);
+  bool MayGoAtOnce(const PlannedBatch& planned) const;
   absl::Status Upload(Slot* slot);
-  absl::Status WaitForRegions(const ValidatedRequest& request);
-  absl::Status UploadItem(const WorkItem& item, Batch* batch);
+  absl::Status WaitForRegions(DevicePort::Queue queue,
+                              const ValidatedRequest& request);
+  absl::Status UploadItem(DevicePort::Queue queue, const WorkItem& item,
+                          Batch* batch);
   void HandleNoScratch(PlannedBatch planned);
 
   void Finish(Slot* slot, const absl::Status& status);
@@ -117,8 +131,8 @@ class CudaExecutor final : public AttentionExecutor {
 
   std::mutex mu_;
   std::condition_variable woken_;
-  bool work_ = false;     // guarded by mu_
-  bool stopped_ = false;  // guarded by mu_
+  std::atomic<bool> work_{false};  // set with mu_ held
+  bool stopped_ = false;           // guarded by mu_
   std::thread thread_;
 };
 

@@ -27,8 +27,8 @@ absl::StatusOr<std::unique_ptr<CudaPort>> CudaPort::Create() {
 }
 
 // A pitch is at most 2^31 - 1 bytes; a single run may be longer.
-absl::Status CudaPort::Copy(void* to, const void* from, int64_t pitch,
-                            int64_t width, int64_t height, Queue queue) {
+absl::Status CudaPort::Copy(Queue queue, void* to, const void* from,
+                            int64_t pitch, int64_t width, int64_t height) {
   if (height == 1) {
     RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(to, from, static_cast<size_t>(width),
                                          cudaMemcpyDefault, stream(queue)));
@@ -41,24 +41,25 @@ absl::Status CudaPort::Copy(void* to, const void* from, int64_t pitch,
   return absl::OkStatus();
 }
 
-absl::Status CudaPort::Upload(void* device, const void* host, int64_t pitch,
-                              int64_t width, int64_t height) {
+absl::Status CudaPort::Upload(Queue queue, void* device, const void* host,
+                              int64_t pitch, int64_t width, int64_t height) {
   const ProfileRange range("upload");
-  return Copy(device, host, pitch, width, height, Queue::kUpload);
+  return Copy(queue, device, host, pitch, width, height);
 }
 
-absl::Status CudaPort::Download(void* host, const void* device, int64_t pitch,
-                                int64_t width, int64_t height) {
+absl::Status CudaPort::Download(Queue queue, void* host, const void* device,
+                                int64_t pitch, int64_t width, int64_t height) {
   const ProfileRange range("download");
-  return Copy(host, device, pitch, width, height, Queue::kDownload);
+  return Copy(queue, host, device, pitch, width, height);
 }
 
 absl::Status CudaPort::FillZero(Queue queue, void* device, int64_t bytes) {
   return kernels::cuda::FillZero(device, bytes, stream(queue));
 }
 
-absl::Status CudaPort::FillFloat(float* device, int64_t count, float value) {
-  return kernels::cuda::FillFloat(device, count, value, stream(Queue::kUpload));
+absl::Status CudaPort::FillFloat(Queue queue, float* device, int64_t count,
+                                 float value) {
+  return kernels::cuda::FillFloat(device, count, value, stream(queue));
 }
 
 absl::Status CudaPort::Launch(const kernels::AttentionPlan& plan,
@@ -84,12 +85,12 @@ absl::Status CudaPort::ReadFlag(int32_t* host, const void* device) {
   return absl::OkStatus();
 }
 
-absl::Status CudaPort::Mark(Queue queue, int slot) {
-  return marks_[static_cast<int>(queue)][slot].Record(stream(queue));
+absl::Status CudaPort::Mark(Queue queue, Queue stage, int slot) {
+  return marks_[static_cast<int>(stage)][slot].Record(stream(queue));
 }
 
-absl::StatusOr<bool> CudaPort::IsReached(Queue queue, int slot) {
-  return marks_[static_cast<int>(queue)][slot].IsDone();
+absl::StatusOr<bool> CudaPort::IsReached(Queue stage, int slot) {
+  return marks_[static_cast<int>(stage)][slot].IsDone();
 }
 
 absl::Status CudaPort::WaitFor(Queue queue, void* event) {

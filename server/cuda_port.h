@@ -17,19 +17,20 @@ class CudaPort final : public DevicePort {
   // On the current device.
   static absl::StatusOr<std::unique_ptr<CudaPort>> Create();
 
-  absl::Status Upload(void* device, const void* host, int64_t pitch,
-                      int64_t width, int64_t height) override;
-  absl::Status Download(void* host, const void* device, int64_t pitch,
-                        int64_t width, int64_t height) override;
+  absl::Status Upload(Queue queue, void* device, const void* host,
+                      int64_t pitch, int64_t width, int64_t height) override;
+  absl::Status Download(Queue queue, void* host, const void* device,
+                        int64_t pitch, int64_t width, int64_t height) override;
   absl::Status FillZero(Queue queue, void* device, int64_t bytes) override;
-  absl::Status FillFloat(float* device, int64_t count, float value) override;
+  absl::Status FillFloat(Queue queue, float* device, int64_t count,
+                         float value) override;
   absl::Status Launch(const kernels::AttentionPlan& plan,
                       kernels::LaunchContext context) override;
   absl::Status Repair(const kernels::AttentionPlan& plan,
                       kernels::LaunchContext context) override;
   absl::Status ReadFlag(int32_t* host, const void* device) override;
-  absl::Status Mark(Queue queue, int slot) override;
-  absl::StatusOr<bool> IsReached(Queue queue, int slot) override;
+  absl::Status Mark(Queue queue, Queue stage, int slot) override;
+  absl::StatusOr<bool> IsReached(Queue stage, int slot) override;
   absl::Status WaitFor(Queue queue, void* event) override;
   absl::Status Synchronize() override;
   bool IsSticky(const absl::Status& status) const override;
@@ -39,13 +40,13 @@ class CudaPort final : public DevicePort {
   cudaStream_t stream(Queue queue) const {
     return streams_[static_cast<int>(queue)].get();
   }
-  absl::Status Copy(void* to, const void* from, int64_t pitch, int64_t width,
-                    int64_t height, Queue queue);
+  absl::Status Copy(Queue queue, void* to, const void* from, int64_t pitch,
+                    int64_t width, int64_t height);
   // After work was enqueued: an error of the enqueuing itself.
   static absl::Status LastError(const char* what);
 
   kernels::cuda::Stream streams_[kNumQueues];
-  kernels::cuda::Event marks_[kNumQueues][kNumSlots];
+  kernels::cuda::Event marks_[kNumQueues][kNumSlots];  // by stage
 };
 
 }  // namespace attendant::server

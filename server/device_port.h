@@ -22,14 +22,16 @@ class DevicePort {
   virtual ~DevicePort() = default;
 
   // height runs of width bytes, on both sides `pitch` apart.
-  virtual absl::Status Upload(void* device, const void* host, int64_t pitch,
-                              int64_t width, int64_t height) = 0;
-  virtual absl::Status Download(void* host, const void* device, int64_t pitch,
-                                int64_t width, int64_t height) = 0;
-  // device[0, bytes) = 0, on `queue`.
+  virtual absl::Status Upload(Queue queue, void* device, const void* host,
+                              int64_t pitch, int64_t width, int64_t height) = 0;
+  virtual absl::Status Download(Queue queue, void* host, const void* device,
+                                int64_t pitch, int64_t width,
+                                int64_t height) = 0;
+  // device[0, bytes) = 0.
   virtual absl::Status FillZero(Queue queue, void* device, int64_t bytes) = 0;
-  // device[0, count) = value, on kUpload.
-  virtual absl::Status FillFloat(float* device, int64_t count, float value) = 0;
+  // device[0, count) = value.
+  virtual absl::Status FillFloat(Queue queue, float* device, int64_t count,
+                                 float value) = 0;
 
   // On kKernel; the port sets the context's stream.
   virtual absl::Status Launch(const kernels::AttentionPlan& plan,
@@ -39,10 +41,10 @@ class DevicePort {
   // Copies a repair flag to pinned host memory, on kKernel.
   virtual absl::Status ReadFlag(int32_t* host, const void* device) = 0;
 
-  // Marks the end of what was enqueued for `slot`; IsReached tells whether the
-  // queue got there.
-  virtual absl::Status Mark(Queue queue, int slot) = 0;
-  virtual absl::StatusOr<bool> IsReached(Queue queue, int slot) = 0;
+  // Marks the end of a stage of `slot` on `queue`; IsReached tells whether the
+  // queue got there. A stage is named by the queue it is usually on.
+  virtual absl::Status Mark(Queue queue, Queue stage, int slot) = 0;
+  virtual absl::StatusOr<bool> IsReached(Queue stage, int slot) = 0;
 
   // What is enqueued on `queue` from now on waits for a cudaEvent_t of another
   // process, as last recorded now.

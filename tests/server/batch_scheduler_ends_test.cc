@@ -125,6 +125,39 @@ TEST_F(BatchSchedulerTest, CancelAfterTheEndChangesNothing) {
   EXPECT_EQ(scheduler_->RunDue(), 0);
 }
 
+TEST_F(BatchSchedulerTest, ALastSmallAnswerIsToldByTheExecutorsThread) {
+  options_.told_at_once_bytes = int64_t{1} << 20;
+  Start();
+  const Submitted job = Submit({});
+  executor_->Finish(executor_->Pull());
+  EXPECT_TRUE(job.ended->called);
+  EXPECT_EQ(scheduler_->RunDue(), 0);
+  EXPECT_TRUE(scheduler_->WaitIdle(Clock::now()));
+}
+
+TEST_F(BatchSchedulerTest, OtherEndsAreToldByTheTimersThread) {
+  options_.told_at_once_bytes = int64_t{1} << 20;
+  options_.max_batch_bytes = 1;
+  Start();
+  const Submitted large = Submit(
+      {.num_q_heads = 32, .seqlen_q = 1024, .seqlen_kv = 8, .head_dim = 64});
+  executor_->Finish(executor_->Pull());
+  EXPECT_FALSE(large.ended->called);
+  scheduler_->RunDue();
+  const Submitted first = Submit({}), second = Submit({});
+  executor_->Finish(executor_->Pull());
+  EXPECT_FALSE(first.ended->called);
+  Batch failed = executor_->Pull();
+  for (WorkItem& item : failed.items) {
+    item.status = absl::InternalError("no resources");
+  }
+  scheduler_->RunDue();
+  EXPECT_TRUE(first.ended->called);
+  scheduler_->Finish(std::move(failed));
+  EXPECT_FALSE(second.ended->called);
+  EXPECT_EQ(EndOf(second), absl::StatusCode::kInternal);
+}
+
 TEST_F(BatchSchedulerTest, ADroppedJobGivesEverythingBack) {
   Start();
   auto job = Admit({.ordering_key = "s"});

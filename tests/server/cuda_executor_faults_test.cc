@@ -205,6 +205,21 @@ TEST_F(GpuPlanTest, ARaisedFlagRepairsOnceBeforeTheDownload) {
   EXPECT_EQ(scheduler_->Snapshot().repairs, 1);
 }
 
+TEST_F(GpuPlanTest, WhatWentAtOnceIsDownloadedAgainAfterARepair) {
+  at_once_bytes_ = int64_t{1} << 20;
+  Start();
+  port_.repair_flag = 1;
+  const auto ended = SubmitHalf();
+  StepAll();
+  const int downloads = port_.downloads;
+  EXPECT_GT(downloads, 0);
+  RunAll();
+  scheduler_->RunDue();
+  EXPECT_TRUE(ended->called && ended->result.status.ok());
+  EXPECT_EQ(port_.repairs, 1);
+  EXPECT_EQ(port_.downloads, 2 * downloads);
+}
+
 TEST_F(GpuPlanTest, WithoutAFlagNothingIsRepaired) {
   Start();
   const auto ended = SubmitHalf();

@@ -78,6 +78,7 @@ class CudaExecutorTest : public ::testing::Test {
     options.host_scratch = host_scratch_.data();
     options.host_scratch_bytes = static_cast<int64_t>(host_scratch_.size());
     options.stuck_after = stuck_after_;
+    options.at_once_bytes = at_once_bytes_;
     options.now = clock_.AsFunction();
     executor_ =
         std::make_unique<CudaExecutor>(options, scheduler_.get(), &port_);
@@ -166,6 +167,7 @@ class CudaExecutorTest : public ::testing::Test {
   kernels::cpu::ThreadPool pool_;
   FakeDevicePort port_;
   seconds stuck_after_{0};
+  int64_t at_once_bytes_ = 0;
   FakeClock clock_;
   std::shared_ptr<std::vector<std::byte>> host_memory_;
   std::vector<std::byte> device_;

@@ -43,27 +43,30 @@ class FakeDevicePort final : public server::DevicePort {
   int32_t repair_flag = 0;  // what every flag reads after a launch
   int launches = 0;
   int repairs = 0;
+  int downloads = 0;
   int64_t uploaded_bytes = 0;
 
-  absl::Status Upload(void* device, const void* host, int64_t pitch,
-                      int64_t width, int64_t height) override {
+  absl::Status Upload(Queue queue, void* device, const void* host,
+                      int64_t pitch, int64_t width, int64_t height) override {
     RETURN_IF_ERROR(Failure("upload"));
     uploaded_bytes += width * height;
-    Copy(Queue::kUpload, device, host, pitch, width, height);
+    Copy(queue, device, host, pitch, width, height);
     return absl::OkStatus();
   }
-  absl::Status Download(void* host, const void* device, int64_t pitch,
-                        int64_t width, int64_t height) override {
+  absl::Status Download(Queue queue, void* host, const void* device,
+                        int64_t pitch, int64_t width, int64_t height) override {
     RETURN_IF_ERROR(Failure("download"));
-    Copy(Queue::kDownload, host, device, pitch, width, height);
+    ++downloads;
+    Copy(queue, host, device, pitch, width, height);
     return absl::OkStatus();
   }
   absl::Status FillZero(Queue queue, void* device, int64_t bytes) override {
     Enqueue(queue, [=] { std::memset(device, 0, static_cast<size_t>(bytes)); });
     return absl::OkStatus();
   }
-  absl::Status FillFloat(float* device, int64_t count, float value) override {
-    Enqueue(Queue::kUpload, [=] { std::fill_n(device, count, value); });
+  absl::Status FillFloat(Queue queue, float* device, int64_t count,
+                         float value) override {
+    Enqueue(queue, [=] { std::fill_n(device, count, value); });
     return absl::OkStatus();
   }
   absl::Status Launch(const kernels::AttentionPlan& plan,
@@ -87,9 +90,9 @@ class FakeDevicePort final : public server::DevicePort {
     Enqueue(Queue::kKernel, [host, flag = repair_flag] { *host = flag; });
     return absl::OkStatus();
   }
-  absl::Status Mark(Queue queue, int slot) override {
+  absl::Status Mark(Queue queue, Queue stage, int slot) override {
     RETURN_IF_ERROR(Failure("mark"));
-    bool* const reached = &reached_[static_cast<int>(queue)][slot];
+    bool* const reached = &reached_[static_cast<int>(stage)][slot];
     *reached = false;
     work_[static_cast<int>(queue)].push_back([reached] {
       *reached = true;
@@ -98,9 +101,9 @@ class FakeDevicePort final : public server::DevicePort {
     if (automatic) Run(queue);
     return absl::OkStatus();
   }
-  absl::StatusOr<bool> IsReached(Queue queue, int slot) override {
+  absl::StatusOr<bool> IsReached(Queue stage, int slot) override {
     RETURN_IF_ERROR(Failure("query"));
-    return reached_[static_cast<int>(queue)][slot];
+    return reached_[static_cast<int>(stage)][slot];
   }
   absl::Status Synchronize() override {
     while (Run(Queue::kUpload) || Run(Queue::kKernel) ||
