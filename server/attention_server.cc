@@ -339,6 +339,9 @@ int64_t AttentionServer::Answered() const {
          impl_->metrics_.finished(Method::kAttendStream, kOk) +
          impl_->metrics_.finished(Method::kModelInfer, kOk);
 }
+int64_t AttentionServer::Open() const {
+  return impl_->environment_.open_calls;
+}
 absl::Status AttentionServer::ReloadPolicy() {
   return impl_->access_->Reload();
 }

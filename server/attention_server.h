@@ -49,6 +49,8 @@ class AttentionServer {
   // Attend and AttendStream calls since the start: begun, and ended with OK.
   int64_t Begun() const;
   int64_t Answered() const;
+  // Let in and not yet answered to the last byte.
+  int64_t Open() const;
 
  private:
   class Impl;

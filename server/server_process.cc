@@ -99,7 +99,8 @@ ExitCode ServeUntilStopped(const ServerOptions& options,
        signal = WaitForSignal(signals, kHealthPeriodMs)) {
     if (signal == SIGHUP) ReloadPolicy(server);
     healthy = server.CheckHealth();
-    idle_periods = server.Begun() == begun ? idle_periods + 1 : 0;
+    const bool idle = server.Begun() == begun && server.Open() == 0;
+    idle_periods = idle ? idle_periods + 1 : 0;
     begun = server.Begun();
     // gRPC's buffers of a burst would stay in the allocator's arenas for good.
     if (idle_periods == 2) malloc_trim(0);
@@ -124,9 +125,12 @@ ExitCode ServeUntilStopped(const ServerOptions& options,
 
 // Before the first thread: what gRPC's large buffers need of the process.
 void TuneForLargeMessages() {
-  // Freed buffers stay for the next message: giving their pages back and
-  // faulting them in again takes longer than the copy of their bytes.
-  mallopt(M_TRIM_THRESHOLD, 256 << 20);
+  // Freed buffers stay for the next message, and no large one is mapped apart:
+  // faulting pages in again takes longer than the copy of their bytes. All in
+  // one arena, whichever thread reads: of others malloc_trim leaves the end.
+  mallopt(M_ARENA_MAX, 1);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 64 << 20);
   // Reads into slices of up to 4 MiB instead of 64 KiB; a caller's own setting
   // wins.

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -25,6 +26,8 @@ constexpr char kAttendStream[] = "/attendant.v1.AttentionService/AttendStream";
 constexpr int64_t kChunkBytes = int64_t{4} << 20;
 // With several streams: small enough that all end at about the same time.
 constexpr int64_t kStripedChunkBytes = int64_t{1} << 20;
+// Of tensors, from which a second thread for the one stream pays.
+constexpr int64_t kTwoThreadsBytes = int64_t{16} << 20;
 
 void AppendVarint(uint64_t value, std::string* bytes) {
   while (value >= 0x80) {
@@ -132,8 +135,10 @@ class SharedCall {
   std::atomic<size_t> next_{0};
 };
 
-// One stream on its own connection and completion queue; no thread but the one
-// that calls Run.
+// One stream on its own connection and completion queue. Its events are handled
+// by the thread that calls Run, and by a second one if asked for: gRPC copies
+// to and from the socket on the threads that wait for events, so one sends
+// while the other receives.
 class Stream {
  public:
   Stream(SharedCall* call, const ConnectionSet& connections,
@@ -147,7 +152,7 @@ class Stream {
   // last chunk is sent.
   template <typename Accepted>
   absl::Status Run(const grpc::ByteBuffer& first, bool half_close,
-                   const Accepted& accepted) {
+                   bool two_threads, const Accepted& accepted) {
     half_close_ = half_close;
     // Corked: the call travels with its first message, and has no event of its
     // own.
@@ -156,14 +161,11 @@ class Stream {
     stream_->StartCall(nullptr);
     Write(first);
     Read();
-    while (pending_ > 0) {
-      void* tag = nullptr;
-      bool ok = false;
-      if (!queue_.Next(&tag, &ok)) break;
-      --pending_;
-      Handle(static_cast<Event>(reinterpret_cast<intptr_t>(tag)), ok, accepted);
+    {
+      std::optional<std::jthread> second;
+      if (two_threads) second.emplace([&] { HandleEvents(accepted); });
+      HandleEvents(accepted);
     }
-    queue_.Shutdown();
     // What this side found wrong explains the rest.
     return own_error_.ok() ? DecodeStatus(status_) : own_error_;
   }
@@ -180,14 +182,27 @@ class Stream {
   enum Event : intptr_t { kWrite = 1, kWritesDone, kRead, kFinish };
   static void* TagOf(Event event) { return reinterpret_cast<void*>(event); }
 
+  // Until the last event was handled.
+  template <typename Accepted>
+  void HandleEvents(const Accepted& accepted) {
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_.Next(&tag, &ok)) {
+      Handle(static_cast<Event>(reinterpret_cast<intptr_t>(tag)), ok, accepted);
+      if (--pending_ == 0) queue_.Shutdown();
+    }
+  }
+
   template <typename Accepted>
   void Handle(Event event, bool ok, const Accepted& accepted) {
     switch (event) {
-      case kWrite:
+      case kWrite: {
+        std::lock_guard lock(write_mutex_);
         message_.Clear();
         writing_ = false;
         if (ok) WriteNext();
         return;
+      }
       case kRead:
         if (!ok) return Finish();
         if (absl::Status status = Receive(accepted); !status.ok()) {
@@ -217,11 +232,13 @@ class Stream {
     }
     absl::Status status = accepted(reply->part.accepted());
     if (!status.ok()) return status;
+    std::lock_guard lock(write_mutex_);
     accepted_ = true;
     WriteNext();
     return absl::OkStatus();
   }
 
+  // write_mutex_ held.
   void WriteNext() {
     if (!accepted_ || writing_ || closed_) return;
     if (call_->TakeChunk(&message_)) return Write(message_);
@@ -250,12 +267,15 @@ class Stream {
   grpc::ClientContext context_;
   grpc::CompletionQueue queue_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
-  int pending_ = 0;  // events that will come
+  std::atomic<int> pending_{0};  // events that will come
   bool half_close_ = false;
   std::atomic<bool> accepted_{false};
-  bool writing_ = false;
-  bool closed_ = false;  // no chunk is left
-  grpc::ByteBuffer message_, reply_;
+  std::mutex write_mutex_;
+  bool writing_ = false;      // guarded by write_mutex_, as the next two
+  bool closed_ = false;       // no chunk is left
+  grpc::ByteBuffer message_;  // being sent
+  // Of the one read at a time.
+  grpc::ByteBuffer reply_;
   v1::AttendResponse final_;
   bool has_final_ = false;
   grpc::Status status_;
@@ -287,7 +307,7 @@ class JoinedStreams {
         // The first stream's end says how the call went: one that could not
         // join took no chunk, and one that was lost ends them all.
         stream
-            ->Run(first, /*half_close=*/true,
+            ->Run(first, /*half_close=*/true, /*two_threads=*/false,
                   [](const v1::UploadAccepted&) { return absl::OkStatus(); })
             .IgnoreError();
         call->NoteEnd();
@@ -333,16 +353,18 @@ StreamOutcome AttendOverStreams(ConnectionSet& connections, int streams,
       first.Cancel();
       joined.Cancel();
     });
-    outcome.status = first.Run(
-        PartMessage(v1::AttendStreamRequest::kHeaderFieldNumber,
-                    header.message),
-        /*half_close=*/streams == 1, [&](const v1::UploadAccepted& accepted) {
-          absl::Status status = call.answer.Prepare(accepted);
-          if (!status.ok()) return status;
-          call.Plan(accepted.max_chunk_bytes());
-          joined.Start(accepted.upload_id());
-          return status;
-        });
+    outcome.status =
+        first.Run(PartMessage(v1::AttendStreamRequest::kHeaderFieldNumber,
+                              header.message),
+                  /*half_close=*/streams == 1,
+                  streams == 1 && header.tensor_bytes >= kTwoThreadsBytes,
+                  [&](const v1::UploadAccepted& accepted) {
+                    absl::Status status = call.answer.Prepare(accepted);
+                    if (!status.ok()) return status;
+                    call.Plan(accepted.max_chunk_bytes());
+                    joined.Start(accepted.upload_id());
+                    return status;
+                  });
     outcome.pushback = first.pushback();
     if (outcome.status.ok()) {
       // A stream that the server let in may carry a part of the answer before

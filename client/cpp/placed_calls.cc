@@ -100,7 +100,7 @@ absl::Status MoveBack(const char* name, std::span<std::byte> to,
   if (tensor->data == nullptr) return absl::OkStatus();
   const auto bytes = static_cast<size_t>(tensor->num_bytes);
   if (to.empty()) {
-    tensor->storage = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    tensor->storage = NewTensorMemory(tensor->num_bytes);
     to = {tensor->storage.get(), bytes};
   } else if (to.size() != bytes) {
     return InvalidField(name, absl::StrCat(to.size(), " bytes"),

@@ -55,8 +55,7 @@ absl::StatusOr<Tensor> ReadTensor(const std::string& name,
                                " bytes, its shape ", tensor.num_bytes));
   }
   if (destination.empty()) {
-    tensor.storage = std::make_unique_for_overwrite<std::byte[]>(
-        static_cast<size_t>(tensor.num_bytes));
+    tensor.storage = NewTensorMemory(tensor.num_bytes);
     tensor.data = tensor.storage.get();
   } else if (static_cast<int64_t>(destination.size()) != tensor.num_bytes) {
     return InvalidField(name, absl::StrCat(destination.size(), " bytes"),

@@ -70,8 +70,7 @@ absl::StatusOr<Tensor> Memory(const std::string& name,
   absl::StatusOr<Tensor> tensor = EmptyTensor(name, spec);
   if (!tensor.ok()) return tensor;
   if (given.empty()) {
-    tensor->storage = std::make_unique_for_overwrite<std::byte[]>(
-        static_cast<size_t>(tensor->num_bytes));
+    tensor->storage = NewTensorMemory(tensor->num_bytes);
     tensor->data = tensor->storage.get();
   } else if (static_cast<int64_t>(given.size()) != tensor->num_bytes) {
     return InvalidField(name, absl::StrCat(given.size(), " bytes"),

@@ -1,5 +1,8 @@
 #include "client/cpp/tensor.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <utility>
 
 #include "absl/status/status.h"
@@ -11,6 +14,8 @@ namespace {
 
 // Their bytes, and bits rounded up to bytes of their own, stay within 64 bits.
 constexpr int64_t kMaxElements = int64_t{1} << 58;
+
+constexpr int64_t kHugePagesFrom = int64_t{4} << 20;
 
 int64_t RoundUpToByte(int64_t entries) { return (entries + 7) / 8 * 8; }
 
@@ -98,6 +103,19 @@ std::vector<int64_t> ContiguousStrides(DataType dtype,
   return strides;
 }
 
+std::unique_ptr<std::byte[]> NewTensorMemory(int64_t bytes) {
+  auto memory =
+      std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));
+  if (bytes < kHugePagesFrom) return memory;
+  // Whole pages within. Advice: what the system makes of it is its affair.
+  const auto begin = reinterpret_cast<uintptr_t>(memory.get());
+  const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t first = (begin + page - 1) / page * page;
+  const uintptr_t last = (begin + static_cast<uintptr_t>(bytes)) / page * page;
+  madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+  return memory;
+}
+
 absl::StatusOr<Tensor> AllocateTensor(DataType dtype,
                                       std::vector<int64_t> shape) {
   const absl::StatusOr<int64_t> elements = NumElements(shape);
@@ -106,8 +124,7 @@ absl::StatusOr<Tensor> AllocateTensor(DataType dtype,
   tensor.dtype = dtype;
   tensor.shape = std::move(shape);
   tensor.num_bytes = NumBytes(dtype, *elements);
-  tensor.storage = std::make_unique_for_overwrite<std::byte[]>(
-      static_cast<size_t>(tensor.num_bytes));
+  tensor.storage = NewTensorMemory(tensor.num_bytes);
   tensor.data = tensor.storage.get();
   return tensor;
 }

@@ -73,6 +73,9 @@ int64_t NumBytes(DataType dtype, int64_t elements);
 // Row-major strides; for kBoolBits every row starts on a byte of its own.
 std::vector<int64_t> ContiguousStrides(DataType dtype,
                                        const std::vector<int64_t>& shape);
+// Contents undefined. The first touch of much memory takes longer than a copy
+// into it, so it comes in huge pages where the system lets a program ask.
+std::unique_ptr<std::byte[]> NewTensorMemory(int64_t bytes);
 // Contents undefined. Errors as NumElements.
 absl::StatusOr<Tensor> AllocateTensor(DataType dtype,
                                       std::vector<int64_t> shape);

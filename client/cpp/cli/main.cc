@@ -11,9 +11,11 @@ namespace {
 
 // Before the first thread: what gRPC's large buffers need of the process.
 void TuneForLargeMessages() {
-  // Freed buffers stay for the next message: giving their pages back and
-  // faulting them in again takes longer than the copy of their bytes.
-  mallopt(M_TRIM_THRESHOLD, 256 << 20);
+  // Freed buffers stay for the next message, and no large one is mapped apart:
+  // faulting pages in again takes longer than the copy of their bytes.
+  mallopt(M_ARENA_MAX, 1);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 64 << 20);
   // Reads into slices of up to 4 MiB instead of 64 KiB; a caller's own setting
   // wins.
