@@ -15,6 +15,7 @@
 #include "server/attend_reply.h"
 #include "server/call_timer.h"
 #include "server/errors.h"
+#include "server/failed_call.h"
 #include "server/log.h"
 #include "server/problem_validator.h"
 #include "server/regions/region_service.h"
@@ -326,23 +327,14 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   void FinishWithError(const absl::Status& status, Stage stage) {
     if (!TakeFinish()) return;
     no_message_alarm_.Cancel();
-    const grpc::Status answer = ToGrpcStatus(status);
-    if (const int64_t retry_ms = RetryPushbackMs(status); retry_ms >= 0) {
-      context_->AddTrailingMetadata("grpc-retry-pushback-ms",
-                                    std::to_string(retry_ms));
+    FailedCall call{door_.method, stage, timer_.started()};
+    call.bytes_in = message_bytes_;
+    if (identity_ != nullptr) call.identity = identity_->name;
+    {
+      std::lock_guard lock(mu_);
+      call.request_id = request_id_;
     }
-    AttendOutcome outcome;
-    outcome.stage = stage;
-    outcome.method = door_.method;
-    if (identity_ != nullptr) outcome.identity = identity_->name;
-    outcome.bytes_in = message_bytes_;
-    env_->metrics->Finished(answer.error_code(), outcome);
-    trace_.Respond(context_);
-    trace_.End(outcome, {.code = answer.error_code(),
-                         .error = answer.error_message(),
-                         .request_id = LogFailure(answer, stage),
-                         .started = timer_.started()});
-    Finish(answer);
+    Finish(EndFailedCall(env_, context_, trace_, status, call));
   }
 
   void LogAnswer(const v1::AttendResponse& reply,
@@ -356,28 +348,6 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
          {"bytes_in", outcome.bytes_in},
          {"bytes_out", outcome.bytes_out},
          {"batch_requests", outcome.batch_requests}});
-  }
-
-  // Returns the request's id.
-  std::string LogFailure(const grpc::Status& answer, Stage stage) const {
-    std::string request_id;
-    {
-      std::lock_guard lock(mu_);
-      request_id = request_id_;
-    }
-    env_->errors.Add({system_clock::now(), request_id, answer.error_code(),
-                      stage, answer.error_message()});
-    const LogLevel level = answer.error_code() == grpc::StatusCode::INTERNAL
-                               ? LogLevel::kError
-                               : LogLevel::kDebug;
-    if (!LogEnabled(level)) return request_id;
-    Log(level, "request failed",
-        {{"request_id", request_id},
-         LogField::Optional("trace_id", trace_.trace_id()),
-         {"code", static_cast<int>(answer.error_code())},
-         {"error", answer.error_message()},
-         {"stage", StageName(stage)}});
-    return request_id;
   }
 
   void ReleaseUpload() {

@@ -14,7 +14,7 @@
 #include "server/attend_reply.h"
 #include "server/call_timer.h"
 #include "server/errors.h"
-#include "server/log.h"
+#include "server/failed_call.h"
 #include "server/problem_validator.h"
 #include "server/regions/request_regions.h"
 #include "server/stream_message.h"
@@ -251,20 +251,10 @@ class AttendStreamCall final
   }
 
   void Enter(std::shared_ptr<Upload> upload, bool first) {
-    v1::UploadAccepted accepted;
-    accepted.set_upload_id(upload->id());
-    accepted.set_max_chunk_bytes(kMaxChunkBytes);
-    accepted.set_window_bytes(env_->window_bytes);
-    accepted.set_max_streams(kMaxStreams);
-    const ValidatedRequest& request = upload->request();
-    *accepted.mutable_output() = request.output_spec;
-    if (request.lse_spec.dtype() != v1::DATA_TYPE_UNSPECIFIED) {
-      *accepted.mutable_lse() = request.lse_spec;
-    }
     absl::Status failure;
     {
       std::lock_guard lock(mu_);
-      accepted_ = EncodeAccepted(accepted);
+      accepted_ = EncodeAccepted(upload->Accepted(env_->window_bytes));
       is_first_ = first;
       upload_ = upload;
       failure = failure_;
@@ -361,10 +351,12 @@ class AttendStreamCall final
 
   void FinishWith(const absl::Status& status, Stage stage) {
     finished_ = true;
-    const grpc::Status answer = ToGrpcStatus(status);
-    if (const int64_t retry_ms = RetryPushbackMs(status); retry_ms >= 0) {
-      context_->AddTrailingMetadata("grpc-retry-pushback-ms",
-                                    std::to_string(retry_ms));
+    ReleaseUpload();
+    if (!status.ok()) {
+      return Finish(
+          EndFailedCall(env_, context_, trace_, status,
+                        {Method::kAttendStream, stage, timer_.started(),
+                         request_id_, Owner(), message_bytes_}));
     }
     AttendOutcome outcome;
     outcome.method = Method::kAttendStream;
@@ -372,31 +364,10 @@ class AttendStreamCall final
     outcome.stage = stage;
     outcome.bytes_in = message_bytes_;
     trace_.Respond(context_);
-    trace_.End(outcome, {.code = answer.error_code(),
-                         .error = answer.error_message(),
-                         .request_id = request_id_,
-                         .started = timer_.started()});
-    if (status.ok()) {
-      env_->metrics->Finished(Method::kAttendStream, answer.error_code());
-    } else {
-      env_->metrics->Finished(answer.error_code(), outcome);
-      LogFailure(answer, stage);
-    }
-    ReleaseUpload();
-    Finish(answer);
-  }
-
-  void LogFailure(const grpc::Status& answer, Stage stage) const {
-    const LogLevel level = answer.error_code() == grpc::StatusCode::INTERNAL
-                               ? LogLevel::kError
-                               : LogLevel::kDebug;
-    if (!LogEnabled(level)) return;
-    Log(level, "stream failed",
-        {{"request_id", request_id_},
-         LogField::Optional("trace_id", trace_.trace_id()),
-         {"code", static_cast<int>(answer.error_code())},
-         {"error", answer.error_message()},
-         {"stage", StageName(stage)}});
+    trace_.End(outcome,
+               {.request_id = request_id_, .started = timer_.started()});
+    env_->metrics->Finished(Method::kAttendStream, grpc::StatusCode::OK);
+    Finish(grpc::Status::OK);
   }
 
   void ReleaseUpload() {

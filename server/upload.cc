@@ -121,6 +121,19 @@ void Upload::PlanParts() {
   }
 }
 
+v1::UploadAccepted Upload::Accepted(int64_t window_bytes) const {
+  v1::UploadAccepted accepted;
+  accepted.set_upload_id(id_);
+  accepted.set_max_chunk_bytes(kMaxChunkBytes);
+  accepted.set_window_bytes(window_bytes);
+  accepted.set_max_streams(kMaxStreams);
+  *accepted.mutable_output() = request().output_spec;
+  if (request().lse_spec.dtype() != v1::DATA_TYPE_UNSPECIFIED) {
+    *accepted.mutable_lse() = request().lse_spec;
+  }
+  return accepted;
+}
+
 absl::Status Upload::Join(const std::shared_ptr<UploadStream>& stream) {
   std::lock_guard lock(mu_);
   if (!status_.ok() || closed_) {

@@ -59,6 +59,8 @@ class Upload : public std::enable_shared_from_this<Upload> {
   // Who may join; "" where callers are not told apart.
   const std::string& owner() const { return owner_; }
   const ValidatedRequest& request() const { return *job_->request; }
+  // What the server says to a stream that it lets in.
+  v1::UploadAccepted Accepted(int64_t window_bytes) const;
 
   // A further stream. INVALID_ARGUMENT beyond kMaxStreams; NOT_FOUND if the
   // upload has ended.

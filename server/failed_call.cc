@@ -1,0 +1,55 @@
+#include "server/failed_call.h"
+
+#include <chrono>
+
+#include "server/errors.h"
+#include "server/log.h"
+
+namespace attendant::server {
+namespace {
+
+void LogFailure(const grpc::Status& answer, const CallTrace& trace,
+                const FailedCall& call) {
+  const LogLevel level = answer.error_code() == grpc::StatusCode::INTERNAL
+                             ? LogLevel::kError
+                             : LogLevel::kDebug;
+  if (!LogEnabled(level)) return;
+  Log(level,
+      call.method == Method::kAttendStream ? "stream failed" : "request failed",
+      {{"request_id", call.request_id},
+       LogField::Optional("trace_id", trace.trace_id()),
+       {"code", static_cast<int>(answer.error_code())},
+       {"error", answer.error_message()},
+       {"stage", StageName(call.stage)}});
+}
+
+}  // namespace
+
+grpc::Status EndFailedCall(CallEnvironment* environment,
+                           grpc::ServerContextBase* context,
+                           const CallTrace& trace, const absl::Status& status,
+                           const FailedCall& call) {
+  const grpc::Status answer = ToGrpcStatus(status);
+  if (const int64_t retry_ms = RetryPushbackMs(status); retry_ms >= 0) {
+    context->AddTrailingMetadata("grpc-retry-pushback-ms",
+                                 std::to_string(retry_ms));
+  }
+  AttendOutcome outcome;
+  outcome.stage = call.stage;
+  outcome.method = call.method;
+  outcome.identity = call.identity;
+  outcome.bytes_in = call.bytes_in;
+  environment->metrics->Finished(answer.error_code(), outcome);
+  environment->errors.Add({std::chrono::system_clock::now(), call.request_id,
+                           answer.error_code(), call.stage,
+                           answer.error_message()});
+  trace.Respond(context);
+  trace.End(outcome, {.code = answer.error_code(),
+                      .error = answer.error_message(),
+                      .request_id = call.request_id,
+                      .started = call.started});
+  LogFailure(answer, trace, call);
+  return answer;
+}
+
+}  // namespace attendant::server
