@@ -127,10 +127,11 @@ ExitCode ServeUntilStopped(const ServerOptions& options,
 void TuneForLargeMessages() {
   // Freed buffers stay for the next message, and no large one is mapped apart:
   // faulting pages in again takes longer than the copy of their bytes. All in
-  // one arena, whichever thread reads: of others malloc_trim leaves the end.
+  // one arena, whichever thread reads: of others malloc_trim, which an idle
+  // server calls, leaves the end.
   mallopt(M_ARENA_MAX, 1);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, -1);
   mallopt(M_TOP_PAD, 64 << 20);
   // Reads into slices of up to 4 MiB instead of 64 KiB; a caller's own setting
   // wins.

@@ -15,7 +15,7 @@ void TuneForLargeMessages() {
   // faulting pages in again takes longer than the copy of their bytes.
   mallopt(M_ARENA_MAX, 1);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, -1);
   mallopt(M_TOP_PAD, 64 << 20);
   // Reads into slices of up to 4 MiB instead of 64 KiB; a caller's own setting
   // wins.
