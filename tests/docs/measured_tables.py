@@ -152,6 +152,7 @@ def transport():
         "stream": "AttendStream",
         "striped": "AttendStream on 8 connections",
         "shm": "shared memory",
+        "ipc": "CUDA IPC, tensors stay on the GPU",
         "flight": "Arrow Flight (C++), moving the same bytes",
         "plain_protobuf": "ordinary protobuf server, our kernel",
         "python_grpcio": "Python grpcio server and torch",
