@@ -48,7 +48,7 @@ def summary(way, door, size, rounds):
             "p50_ms": round(statistics.median(r["p50_ms"] for r in rounds), 4),
             "p50_ms_rounds": [round(r["p50_ms"], 4) for r in rounds],
             "gbytes_per_second": round(
-                statistics.median(r["gbytes_per_second"] for r in rounds), 4)}
+                statistics.median(r["gbps"] for r in rounds), 4)}
 
 
 def main():
@@ -85,6 +85,7 @@ def main():
             "command": "python3 " + " ".join(sys.argv),
             "machine": f"{platform.machine()}, {os.cpu_count()} cores",
             "haproxy": haproxy_setup.version(),
+            "load_average": [round(load, 1) for load in os.getloadavg()],
             "note": "client, proxy and server share the cores; GB/s is bytes in "
                     "plus bytes out over wall time"}
     out = pathlib.Path(options.out)

@@ -454,5 +454,26 @@ TEST(CreateEngineTest, TheCpuCanBeAskedForByName) {
   EXPECT_GT((*engine)->device().memory_bytes, 0);
 }
 
+TEST_F(AttentionEngineTest, IdleTimeChecksTheShareOfAnswersThatWasAskedFor) {
+  EngineOptions options = SmallOptions();
+  options.self_check_share = 1;
+  if (!Start(options)) GTEST_SKIP() << "no usable GPU here";
+  int64_t asked = 0;
+  for (const RequestOptions& shape : MixedShapes()) {
+    AskAlone(shape, /*seed=*/asked++);
+    EngineSnapshot snapshot;
+    do {
+      std::this_thread::yield();
+      snapshot = engine_->Snapshot();
+    } while (snapshot.self_checks_right + snapshot.self_checks_wrong +
+                 snapshot.self_checks_dropped <
+             asked);
+    EXPECT_EQ(snapshot.self_checks_wrong, 0);
+  }
+  EXPECT_GT(engine_->Snapshot().self_checks_right, 0);
+  engine_->Drain(Clock::now() + seconds(10));
+  EXPECT_EQ(engine_->Snapshot().host_pool_used_bytes, 0);
+}
+
 }  // namespace
 }  // namespace attendant::server

@@ -89,5 +89,20 @@ TEST(StageTimesTest, WorkBeforeTheLastByteIsBusyAndNotExposed) {
   EXPECT_EQ(Total(result), 25);
 }
 
+TEST(StageTimesTest, StagesSayWhereTheyBeganAndEnded) {
+  JobResult result;
+  const std::vector<StageInterval> intervals = {
+      Interval(Stage::kUpload, 20, 30), Interval(Stage::kUpload, 10, 25),
+      Interval(Stage::kKernel, 30, 60)};
+  FillStageTimes(At(0), At(85), At(110), intervals, &result);
+  const auto extent = [&](Stage stage) {
+    return result.extents[static_cast<size_t>(stage)];
+  };
+  EXPECT_EQ(extent(Stage::kUpload).begin, At(10));
+  EXPECT_EQ(extent(Stage::kUpload).end, At(30));
+  EXPECT_EQ(extent(Stage::kKernel).end, At(60));
+  EXPECT_EQ(extent(Stage::kDownload).begin, Clock::time_point());
+}
+
 }  // namespace
 }  // namespace attendant::server
