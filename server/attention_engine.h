@@ -160,7 +160,7 @@ struct EngineOptions {
   // Share of the requests whose answers are checked in idle time, and the bytes
   // of the largest of them: see self_check.h.
   double self_check_share = 0.001;
-  int64_t self_check_bytes = int64_t{256} << 20;
+  int64_t self_check_bytes = int64_t{64} << 20;
   // Largest piece of a request that is scheduled as one work item, if the
   // request can be cut so far (at batch and KV-head borders). FLOPs: 0 = about
   // 50 ms of a CPU's threads, 1e12 on a GPU.

@@ -81,11 +81,16 @@ class DeviceEngine final : public AttentionEngine {
       self_check_ = std::make_unique<SelfCheck>(SelfCheck::Options{
           .share = options.self_check_share,
           .max_bytes = options.self_check_bytes,
-          .pool = parts_.host_pool.get(),
-          .idle = [this] {
-            const EngineSnapshot now = scheduler_.Snapshot();
-            return now.queued_requests + now.running_requests == 0;
-          }});
+          .idle =
+              [this] {
+                const EngineSnapshot now = scheduler_.Snapshot();
+                return now.queued_requests + now.running_requests == 0;
+              },
+          .run =
+              [this](std::function<void()> copy) {
+                copy_threads_->Run(
+                    1, [copy = std::move(copy)](int) { copy(); }, [] {});
+              }});
     }
     return absl::OkStatus();
   }
@@ -93,6 +98,7 @@ class DeviceEngine final : public AttentionEngine {
   ~DeviceEngine() override {
     if (executor_ == nullptr) return;
     scheduler_.CloseAdmission();
+    if (self_check_ != nullptr) self_check_->Stop();
     copy_threads_.reset();  // their last act may be a Submit
     scheduler_.EndAll(absl::UnavailableError("the server is shutting down"));
     executor_->Stop();
@@ -106,10 +112,6 @@ class DeviceEngine final : public AttentionEngine {
   absl::StatusOr<std::shared_ptr<AttentionJob>> Admit(
       std::unique_ptr<ValidatedRequest> request,
       Clock::time_point deadline) override {
-    if (self_check_ != nullptr && parts_.host_pool->used_bytes() >
-                                      parts_.host_pool->capacity_bytes() / 2) {
-      self_check_->LetGo();
-    }
     return scheduler_.Admit(std::move(request), deadline);
   }
   void CopyAsync(int num_parts, std::function<void(int)> copy,

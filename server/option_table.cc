@@ -95,7 +95,7 @@ void AddEngine(ServerOptions* o, std::vector<Option>* table) {
                    "none"),
        BytesOption("self_check_bytes", &e->self_check_bytes, 0,
                    "input and output of the largest request that is checked; "
-                   "one is kept at a time, in the host pool"),
+                   "of one at a time a head is copied"),
        BytesOption("work_item_bytes", &e->work_item_bytes, 1 << 16,
                    "larger requests are cut into items of about this size"),
        BytesOption("max_batch_bytes", &e->max_batch_bytes, 1 << 16,

@@ -2,22 +2,26 @@
 // precision on the host, another path than any kernel's, when the engine has
 // nothing else to do.
 //
-// Live traffic comes first: one answer at a time is kept, in the blocks of the
-// host pool that it has anyway, and only while half of the pool is free; it is
-// let go unchecked if the engine was busy for a second, or when somebody needs
-// the memory. The thread that checks runs only on cores that nobody else wants.
+// Live traffic comes first. Of an answer, one sequence's K and V head with its
+// query heads is copied to memory of our own by a copy thread; the pool's
+// blocks are held no longer. One such sample is there at a time; it is let go
+// unchecked if the engine was busy for a second. The thread that checks has the
+// least priority, and nobody waits for it.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "kernels/problem.h"
 #include "server/attention_engine.h"
 
 namespace attendant::server {
@@ -28,9 +32,10 @@ class SelfCheck {
   struct Options {
     double share = 0;       // of the requests, 0..1
     int64_t max_bytes = 0;  // of a request's blocks; larger ones are not kept
-    const HostMemoryPool* pool = nullptr;
     std::function<bool()>
         idle;  // has the engine nothing to do? From any thread
+    // Has a copy made, on another thread. Not called once Stop has returned.
+    std::function<void(std::function<void()>)> run;
     std::chrono::milliseconds patience{1000};  // with a busy engine
   };
   // Of a sampled request: checked and right; checked and wrong; not checked
@@ -42,42 +47,44 @@ class SelfCheck {
   explicit SelfCheck(Options options);
   ~SelfCheck();
 
-  // Before a job's Submit: if it is of the sample, keeps its answer when it is
+  // Before a job's Submit: if it is of the sample, takes its sample when it is
   // done. Wraps job->done and shares its input block.
   void Watch(const std::shared_ptr<AttentionJob>& job);
-  // Gives back what is kept, unless rows of it are being computed right now.
-  void LetGo();
-  // The same, waits for those rows, and keeps nothing from now on.
+  // No copies from now on; what is kept is dropped. Waits for nobody.
   void Stop();
 
   Counts counts() const;
 
  private:
-  // An answer with what it was computed from.
-  struct Kept {
-    std::shared_ptr<AttentionJob> job;
-    std::shared_ptr<HostBlock> input;
-    std::string kernel;
+  // A part of an answer with what it was computed from.
+  struct Sample {
+    std::unique_ptr<std::byte[]> input, output;
+    std::vector<float> slopes, sinks;
+    kernels::AttentionProblem problem;  // of all these
+    std::string place;                  // in the request, for people
+    std::string request_id, identity, kernel;
     std::chrono::steady_clock::time_point since;
   };
 
   bool IsSampled();
   bool IsEligible(const AttentionJob& job) const;
-  void Keep(Kept kept);
+  // Has the sample copied, unless stopped; then drops it.
+  void Take(std::shared_ptr<AttentionJob> job, std::shared_ptr<HostBlock> input,
+            std::string kernel);
+  std::unique_ptr<Sample> Copy(const AttentionJob& job, std::byte* input) const;
   void CountDropped();
   void Run();
   // Empty, or which row is wrong and how far.
-  std::string Check(const Kept& kept);
-  static void Report(const Kept& kept, const std::string& what);
+  static std::string Check(const Sample& sample);
+  static void Report(const Sample& sample, const std::string& what);
 
   const Options options_;
   std::atomic<uint64_t> seen_{0};
-  std::atomic<bool> taken_{false};  // one is watched, kept or being checked
+  std::atomic<bool> taken_{false};  // one is watched, copied or checked
 
   mutable std::mutex mu_;  // guards what follows
   std::condition_variable changed_;
-  std::unique_ptr<Kept> kept_;
-  bool checking_ = false;
+  std::unique_ptr<Sample> sample_;  // waits for an idle engine
   bool stop_ = false;
   Counts counts_;
   std::thread thread_;
