@@ -15,12 +15,12 @@
 #include "server/attend_reply.h"
 #include "server/call_timer.h"
 #include "server/errors.h"
-#include "server/failed_call.h"
 #include "server/log.h"
 #include "server/problem_validator.h"
 #include "server/regions/region_service.h"
 #include "server/regions/request_regions.h"
 #include "server/tensor_copy.h"
+#include "server/unanswered_call.h"
 #include "server/wire_codec.h"
 
 namespace attendant::server {
@@ -161,11 +161,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     ASSIGN_OR_RETURN(std::unique_ptr<ValidatedRequest> request,
                      ValidateRequest(parsed, env_->bounds,
                                      env_->engine->device().properties));
-    if (identity_ != nullptr) {
-      request->priority = std::min(request->priority, identity_->max_priority);
-      request->caller = {identity_->name, identity_->weight,
-                         identity_->queue_share};
-    }
+    if (identity_ != nullptr) ApplyIdentity(*identity_, request.get());
     RETURN_IF_ERROR(PlaceRegions(RegionOwner(*context_), parsed.header,
                                  env_->engine->device().is_cuda, &env_->regions,
                                  request.get()));
@@ -309,7 +305,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     job.reset();  // the reply holds the output block
     outcome.bytes_out = static_cast<int64_t>(reply_.Length());
     env_->metrics->Finished(grpc::StatusCode::OK, outcome);
-    LogAnswer(header, outcome);
+    LogAnswer(header, outcome, trace_.trace_id());
     trace_.Respond(context_);
     trace_.End(outcome, {.request_id = header.request_id(),
                          .started = timer_.started(),
@@ -327,27 +323,14 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   void FinishWithError(const absl::Status& status, Stage stage) {
     if (!TakeFinish()) return;
     no_message_alarm_.Cancel();
-    FailedCall call{door_.method, stage, timer_.started()};
+    UnansweredCall call{door_.method, stage, timer_.started()};
     call.bytes_in = message_bytes_;
     if (identity_ != nullptr) call.identity = identity_->name;
     {
       std::lock_guard lock(mu_);
       call.request_id = request_id_;
     }
-    Finish(EndFailedCall(env_, context_, trace_, status, call));
-  }
-
-  void LogAnswer(const v1::AttendResponse& reply,
-                 const AttendOutcome& outcome) const {
-    if (!LogEnabled(LogLevel::kDebug)) return;
-    Log(LogLevel::kDebug, "request answered",
-        {{"request_id", reply.request_id()},
-         LogField::Optional("trace_id", trace_.trace_id()),
-         {"kernel", reply.served_by().kernel()},
-         {"total_ms", static_cast<double>(outcome.total_ns) * 1e-6},
-         {"bytes_in", outcome.bytes_in},
-         {"bytes_out", outcome.bytes_out},
-         {"batch_requests", outcome.batch_requests}});
+    Finish(EndWithoutAnswer(env_, context_, trace_, status, call));
   }
 
   void ReleaseUpload() {

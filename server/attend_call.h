@@ -4,6 +4,7 @@
 
 #include <grpcpp/generic/async_generic_service.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -20,8 +21,8 @@
 #include "server/recent_errors.h"
 #include "server/regions/region_options.h"
 #include "server/regions/region_registry.h"
-#include "server/upload_table.h"
 #include "server/tracing/call_trace.h"
+#include "server/upload_table.h"
 #include "server/wire_codec.h"
 
 namespace attendant::server {
@@ -67,6 +68,12 @@ inline absl::StatusOr<std::shared_ptr<const Identity>> CheckAccess(
     const std::string& full_method) {
   if (environment.access == nullptr) return nullptr;
   return environment.access->Check(context, full_method);
+}
+
+// The caller's place in the queue, and no more priority than it may ask for.
+inline void ApplyIdentity(const Identity& identity, ValidatedRequest* request) {
+  request->priority = std::min(request->priority, identity.max_priority);
+  request->caller = {identity.name, identity.weight, identity.queue_share};
 }
 
 // A request message as a door understands it, and its way to answer.

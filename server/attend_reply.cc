@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "server/log.h"
 #include "server/server_info.h"
 
 namespace attendant::server {
@@ -76,6 +77,19 @@ v1::AttendResponse DescribeAnswer(const ValidatedRequest& request,
   memory->set_input_bytes(request.input_bytes);
   memory->set_output_bytes(request.output_block_bytes());
   return reply;
+}
+
+void LogAnswer(const v1::AttendResponse& reply, const AttendOutcome& outcome,
+               const std::string& trace_id) {
+  if (!LogEnabled(LogLevel::kDebug)) return;
+  Log(LogLevel::kDebug, "request answered",
+      {{"request_id", reply.request_id()},
+       LogField::Optional("trace_id", trace_id),
+       {"kernel", reply.served_by().kernel()},
+       {"total_ms", static_cast<double>(outcome.total_ns) * 1e-6},
+       {"bytes_in", outcome.bytes_in},
+       {"bytes_out", outcome.bytes_out},
+       {"batch_requests", outcome.batch_requests}});
 }
 
 }  // namespace attendant::server

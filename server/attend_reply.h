@@ -22,4 +22,8 @@ v1::AttendResponse DescribeAnswer(const ValidatedRequest& request,
                                   const AttendOutcome& outcome,
                                   const DeviceDescription& device);
 
+// At level debug.
+void LogAnswer(const v1::AttendResponse& reply, const AttendOutcome& outcome,
+               const std::string& trace_id);
+
 }  // namespace attendant::server

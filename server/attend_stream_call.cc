@@ -14,10 +14,10 @@
 #include "server/attend_reply.h"
 #include "server/call_timer.h"
 #include "server/errors.h"
-#include "server/failed_call.h"
 #include "server/problem_validator.h"
 #include "server/regions/request_regions.h"
 #include "server/stream_message.h"
+#include "server/unanswered_call.h"
 #include "server/upload.h"
 
 namespace attendant::server {
@@ -223,11 +223,7 @@ class AttendStreamCall final
         std::unique_ptr<ValidatedRequest> request,
         ValidateRequest(parsed, bounds, env_->engine->device().properties));
     request->arrives_in_parts = true;
-    if (identity_ != nullptr) {
-      request->priority = std::min(request->priority, identity_->max_priority);
-      request->caller = {identity_->name, identity_->weight,
-                         identity_->queue_share};
-    }
+    if (identity_ != nullptr) ApplyIdentity(*identity_, request.get());
     ASSIGN_OR_RETURN(std::string id, UploadTable::NewId());
     ASSIGN_OR_RETURN(
         auto job, env_->engine->Admit(std::move(request), timer_.deadline()));
@@ -352,22 +348,9 @@ class AttendStreamCall final
   void FinishWith(const absl::Status& status, Stage stage) {
     finished_ = true;
     ReleaseUpload();
-    if (!status.ok()) {
-      return Finish(
-          EndFailedCall(env_, context_, trace_, status,
-                        {Method::kAttendStream, stage, timer_.started(),
-                         request_id_, Owner(), message_bytes_}));
-    }
-    AttendOutcome outcome;
-    outcome.method = Method::kAttendStream;
-    outcome.identity = Owner();
-    outcome.stage = stage;
-    outcome.bytes_in = message_bytes_;
-    trace_.Respond(context_);
-    trace_.End(outcome,
-               {.request_id = request_id_, .started = timer_.started()});
-    env_->metrics->Finished(Method::kAttendStream, grpc::StatusCode::OK);
-    Finish(grpc::Status::OK);
+    Finish(EndWithoutAnswer(env_, context_, trace_, status,
+                            {Method::kAttendStream, stage, timer_.started(),
+                             request_id_, Owner(), message_bytes_}));
   }
 
   void ReleaseUpload() {

@@ -1,4 +1,4 @@
-#include "server/failed_call.h"
+#include "server/unanswered_call.h"
 
 #include <chrono>
 
@@ -9,7 +9,9 @@ namespace attendant::server {
 namespace {
 
 void LogFailure(const grpc::Status& answer, const CallTrace& trace,
-                const FailedCall& call) {
+                const UnansweredCall& call, RecentErrors* errors) {
+  errors->Add({std::chrono::system_clock::now(), call.request_id,
+               answer.error_code(), call.stage, answer.error_message()});
   const LogLevel level = answer.error_code() == grpc::StatusCode::INTERNAL
                              ? LogLevel::kError
                              : LogLevel::kDebug;
@@ -25,10 +27,11 @@ void LogFailure(const grpc::Status& answer, const CallTrace& trace,
 
 }  // namespace
 
-grpc::Status EndFailedCall(CallEnvironment* environment,
-                           grpc::ServerContextBase* context,
-                           const CallTrace& trace, const absl::Status& status,
-                           const FailedCall& call) {
+grpc::Status EndWithoutAnswer(CallEnvironment* environment,
+                              grpc::ServerContextBase* context,
+                              const CallTrace& trace,
+                              const absl::Status& status,
+                              const UnansweredCall& call) {
   const grpc::Status answer = ToGrpcStatus(status);
   if (const int64_t retry_ms = RetryPushbackMs(status); retry_ms >= 0) {
     context->AddTrailingMetadata("grpc-retry-pushback-ms",
@@ -39,16 +42,17 @@ grpc::Status EndFailedCall(CallEnvironment* environment,
   outcome.method = call.method;
   outcome.identity = call.identity;
   outcome.bytes_in = call.bytes_in;
-  environment->metrics->Finished(answer.error_code(), outcome);
-  environment->errors.Add({std::chrono::system_clock::now(), call.request_id,
-                           answer.error_code(), call.stage,
-                           answer.error_message()});
+  if (status.ok()) {
+    environment->metrics->Finished(call.method, answer.error_code());
+  } else {
+    environment->metrics->Finished(answer.error_code(), outcome);
+    LogFailure(answer, trace, call, &environment->errors);
+  }
   trace.Respond(context);
   trace.End(outcome, {.code = answer.error_code(),
                       .error = answer.error_message(),
                       .request_id = call.request_id,
                       .started = call.started});
-  LogFailure(answer, trace, call);
   return answer;
 }
 
