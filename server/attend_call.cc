@@ -184,15 +184,32 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
 
   // Any thread; pieces write to disjoint places.
   void Copy(const CopyPiece& piece) {
-    absl::Status status = CopyPieceInto(message_, piece, job_->input.data());
-    if (status.ok()) return;
+    NoteCopy(CopyPieceInto(message_, piece, job_->input.data()));
+  }
+  void NoteCopy(const absl::Status& status) {
     std::lock_guard lock(mu_);
-    copy_status_ = std::move(status);
+    if (!status.ok()) copy_status_ = status;
   }
 
   void SubmitJob() {
     message_.Clear();  // the tensors are in the pool now
     ReleaseUpload();
+    const std::vector<void*> events = ReadyEventsOf(*job_->request);
+    if (events.empty()) return SubmitReady();
+    env_->event_waits.After(
+        events,
+        [call = shared_from_this()] {
+          std::lock_guard lock(call->mu_);
+          return call->finished_;
+        },
+        [call = shared_from_this()](const absl::Status& status) {
+          call->NoteCopy(status);
+          call->SubmitReady();
+        });
+  }
+
+  // Everything that the job reads is where it shall be.
+  void SubmitReady() {
     std::shared_ptr<AttentionJob> job;
     absl::Status status;
     {
@@ -269,11 +286,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     env_->engine->CopyAsync(
         static_cast<int>(staged.size()),
         [call = shared_from_this(), job, staged](int part) {
-          absl::Status status =
-              WriteStagedOutput(staged[part], job->output->data());
-          if (status.ok()) return;
-          std::lock_guard lock(call->mu_);
-          call->copy_status_ = std::move(status);
+          call->NoteCopy(WriteStagedOutput(staged[part], job->output->data()));
         },
         [call = shared_from_this(), job, result] {
           absl::Status status;

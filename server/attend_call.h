@@ -19,6 +19,7 @@
 #include "server/metrics.h"
 #include "server/receive_watch.h"
 #include "server/recent_errors.h"
+#include "server/regions/event_waits.h"
 #include "server/regions/region_options.h"
 #include "server/regions/region_registry.h"
 #include "server/tracing/call_trace.h"
@@ -38,6 +39,7 @@ struct CallEnvironment {
         max_uploads(max_uploads),
         window_bytes(window_bytes),
         regions(bounds),
+        event_waits(engine->region_device()),
         watch(window_bytes) {}
 
   AttentionEngine* const engine;
@@ -47,6 +49,7 @@ struct CallEnvironment {
   const int64_t window_bytes;  // of a stream; 0 = gRPC's choice
   RegionRegistry regions;
   RegionOptions region_options;  // set before the first call
+  EventWaits event_waits;
 
   Tracer tracer;  // set before the first call
   // Null = open to everybody. Outlives the calls.

@@ -15,6 +15,7 @@
 #include "server/call_timer.h"
 #include "server/errors.h"
 #include "server/problem_validator.h"
+#include "server/regions/region_service.h"
 #include "server/regions/request_regions.h"
 #include "server/stream_message.h"
 #include "server/unanswered_call.h"
@@ -212,16 +213,16 @@ class AttendStreamCall final
       request_id_ = parsed.header.request_id();
     }
     if (env_->draining) return absl::UnavailableError("the server is draining");
-    if (NamesRegions(parsed.header)) {
-      return UnimplementedField("header", "naming a region",
-                                "of inline tensors: regions go by Attend");
-    }
     // No message has to hold the tensors.
     Bounds bounds = env_->bounds;
     bounds.max_request_bytes = bounds.max_response_bytes = int64_t{1} << 60;
     ASSIGN_OR_RETURN(
         std::unique_ptr<ValidatedRequest> request,
         ValidateRequest(parsed, bounds, env_->engine->device().properties));
+    RETURN_IF_ERROR(PlaceRegions(RegionOwner(*context_), parsed.header,
+                                 env_->engine->device().is_cuda, &env_->regions,
+                                 request.get()));
+    RETURN_IF_ERROR(CheckStreamRegions(*request));
     request->arrives_in_parts = true;
     if (identity_ != nullptr) ApplyIdentity(*identity_, request.get());
     ASSIGN_OR_RETURN(std::string id, UploadTable::NewId());

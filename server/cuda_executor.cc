@@ -10,7 +10,6 @@
 #include "kernels/base/status_macros.h"
 #include "server/errors.h"
 #include "server/item_copies.h"
-#include "server/regions/region_memory.h"
 
 namespace attendant::server {
 namespace {
@@ -214,7 +213,6 @@ absl::Status CudaExecutor::UploadItem(Queue queue, const WorkItem& item,
   const ScheduledJob& job = *item.job;
   const ValidatedRequest& request = *job.request;
   std::byte* input = options_.device_memory + job.device_range.offset();
-  RETURN_IF_ERROR(WaitForRegions(queue, request));
   for (const CopyRect& rect :
        InputCopies(request, item.range, item.first, item.brings_kv)) {
     const std::byte* host =
@@ -234,20 +232,6 @@ absl::Status CudaExecutor::UploadItem(Queue queue, const WorkItem& item,
       queue, request.LseIn(output),
       request.lse_bytes / static_cast<int64_t>(sizeof(float)),
       -std::numeric_limits<float>::infinity());
-}
-
-// The launch follows the upload's mark, and so waits too.
-absl::Status CudaExecutor::WaitForRegions(Queue queue,
-                                          const ValidatedRequest& request) {
-  const auto wait = [&](const TensorPlace& place) {
-    void* event = place.in_region() ? place.region->ready_event() : nullptr;
-    return event == nullptr ? absl::OkStatus() : port_->WaitFor(queue, event);
-  };
-  for (const ValidatedRequest::Image& image : request.images) {
-    RETURN_IF_ERROR(wait(image.place));
-  }
-  RETURN_IF_ERROR(wait(request.output_place));
-  return wait(request.lse_place);
 }
 
 }  // namespace attendant::server

@@ -99,8 +99,6 @@ class CudaExecutor final : public AttentionExecutor {
   void PlanAndUpload(Batch batch);
   bool MayGoAtOnce(const PlannedBatch& planned) const;
   absl::Status Upload(Slot* slot);
-  absl::Status WaitForRegions(DevicePort::Queue queue,
-                              const ValidatedRequest& request);
   absl::Status UploadItem(DevicePort::Queue queue, const WorkItem& item,
                           Batch* batch);
   void HandleNoScratch(PlannedBatch planned);

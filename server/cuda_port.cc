@@ -93,11 +93,6 @@ absl::StatusOr<bool> CudaPort::IsReached(Queue stage, int slot) {
   return marks_[static_cast<int>(stage)][slot].IsDone();
 }
 
-absl::Status CudaPort::WaitFor(Queue queue, void* event) {
-  return streams_[static_cast<int>(queue)].WaitFor(
-      static_cast<cudaEvent_t>(event));
-}
-
 absl::Status CudaPort::Synchronize() {
   for (const Stream& stream : streams_) RETURN_IF_ERROR(stream.Synchronize());
   return absl::OkStatus();

@@ -31,7 +31,6 @@ class CudaPort final : public DevicePort {
   absl::Status ReadFlag(int32_t* host, const void* device) override;
   absl::Status Mark(Queue queue, Queue stage, int slot) override;
   absl::StatusOr<bool> IsReached(Queue stage, int slot) override;
-  absl::Status WaitFor(Queue queue, void* event) override;
   absl::Status Synchronize() override;
   bool IsSticky(const absl::Status& status) const override;
 

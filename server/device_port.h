@@ -46,12 +46,6 @@ class DevicePort {
   virtual absl::Status Mark(Queue queue, Queue stage, int slot) = 0;
   virtual absl::StatusOr<bool> IsReached(Queue stage, int slot) = 0;
 
-  // What is enqueued on `queue` from now on waits for a cudaEvent_t of another
-  // process, as last recorded now.
-  virtual absl::Status WaitFor(Queue, void* /*event*/) {
-    return absl::OkStatus();
-  }
-
   // Waits for all that was enqueued.
   virtual absl::Status Synchronize() = 0;
   // True if the device can't be used any more after this error.

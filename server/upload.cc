@@ -52,7 +52,7 @@ absl::Status NoSuchTensor(const StreamChunk& chunk) {
   const std::string name = v1::StreamTensor_IsValid(chunk.tensor)
                                ? v1::StreamTensor_Name(chunk.tensor)
                                : absl::StrCat(static_cast<int>(chunk.tensor));
-  constexpr char kBound[] = "an input tensor of this request";
+  constexpr char kBound[] = "an input tensor of this request, in no region";
   return v1::StreamTensor_IsValid(chunk.tensor)
              ? InvalidField("chunk.tensor", name, kBound)
              : UnimplementedField("chunk.tensor", name, kBound);
@@ -80,7 +80,9 @@ Upload::Upload(AttentionEngine* engine, std::shared_ptr<AttentionJob> job,
       output_(job_->output),
       input_memory_(job_->input.data()) {
   reserved_.resize(request().images.size());
-  for (const auto& image : request().images) total_bytes_ += image.wire_bytes;
+  for (const auto& image : request().images) {
+    if (!image.place.in_region()) total_bytes_ += image.wire_bytes;
+  }
 }
 
 Upload::~Upload() = default;
@@ -110,6 +112,8 @@ void Upload::PlanParts() {
   for (const ItemRange& range : job_->ranges) {
     Part part;
     part.reads = InputCopies(request(), range, /*first=*/true);
+    // What lies in a region is there.
+    std::erase_if(part.reads, [](const CopyRect& rect) { return rect.host; });
     part.missing = TotalBytes(part.reads);
     rects += part.reads.size();
     if (rects > kMaxRects || job_->ranges.size() == 1) return;
@@ -162,6 +166,7 @@ void Upload::NoMoreChunks() {
 absl::Status Upload::Gap() const {
   for (size_t i = 0; i < reserved_.size(); ++i) {
     const auto& image = request().images[i];
+    if (image.place.in_region()) continue;
     const auto missing = reserved_[i].Missing({0, image.wire_bytes});
     if (missing.empty()) continue;
     const char* name = kTensorNames[static_cast<int>(image.field)];
@@ -178,8 +183,9 @@ absl::StatusOr<Upload::Place> Upload::Reserve(const StreamChunk& chunk) {
   const auto& images = request().images;
   const auto image =
       std::find_if(images.begin(), images.end(), [&](const auto& i) {
-        return static_cast<int>(i.field) ==
-               static_cast<int>(chunk.tensor) - v1::STREAM_TENSOR_Q;
+        return !i.place.in_region() &&
+               static_cast<int>(i.field) ==
+                   static_cast<int>(chunk.tensor) - v1::STREAM_TENSOR_Q;
       });
   if (image == images.end()) return NoSuchTensor(chunk);
   const char* name = kTensorNames[static_cast<int>(image->field)];
@@ -309,6 +315,7 @@ void Upload::OnItemDone(const ItemRange& range) {
     // What is narrowed is so at the end.
     if (!status_.ok() || request().narrow_output_to.has_value()) return;
     for (const CopyRect& rect : OutputCopies(request(), range)) {
+      if (rect.host != nullptr) continue;  // it is where the caller wants it
       if (rect.height == 1 && rect.width >= kLeastEarlyBytes) {
         Offer({rect.offset, rect.offset + rect.width});
       }
@@ -329,11 +336,13 @@ void Upload::OnResult(JobResult result) {
     result_ = std::move(result);
     answered_ = true;
     const ValidatedRequest& r = request();
-    for (const ByteRange whole :
-         {ByteRange{r.output_offset, r.output_offset + r.wire_output_bytes()},
-          ByteRange{r.lse_offset, r.lse_offset + r.lse_bytes}}) {
+    const auto offer_rest = [&](const TensorPlace& place, ByteRange whole) {
+      if (place.in_region()) return;
       for (const ByteRange& rest : offered_.Missing(whole)) Offer(rest);
-    }
+    };
+    offer_rest(r.output_place,
+               {r.output_offset, r.output_offset + r.wire_output_bytes()});
+    offer_rest(r.lse_place, {r.lse_offset, r.lse_offset + r.lse_bytes});
   }
   WakeAll();
 }

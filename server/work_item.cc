@@ -156,7 +156,9 @@ std::vector<ItemRange> Cut(const AttentionProblem& problem, int64_t max_bytes,
 
 std::vector<ItemRange> CutIntoItems(const AttentionProblem& problem,
                                     int64_t max_bytes, double max_flops) {
-  return Cut(problem, max_bytes, max_flops, false);
+  // A single KV head is no border: there its query rows are cut.
+  const bool by_rows = problem.num_kv_heads == 1 && !problem.HasPackedRows();
+  return Cut(problem, max_bytes, max_flops, by_rows);
 }
 
 std::vector<ItemRange> CutIntoParts(const AttentionProblem& problem,

@@ -34,8 +34,9 @@ struct ItemRange {
 
 // Cuts a problem into ranges of at most max_bytes and max_flops where batch and
 // KV-head borders allow it; batch entries first, and heads only of an entry
-// that is too large alone. Ranges are disjoint and cover the problem; a problem
-// without batch entries or heads gives one (empty) range.
+// that is too large alone; query rows of one that has a single KV head. Ranges
+// are disjoint and cover the problem; a problem without batch entries or heads
+// gives one (empty) range.
 std::vector<ItemRange> CutIntoItems(const kernels::AttentionProblem& problem,
                                     int64_t max_bytes, double max_flops);
 

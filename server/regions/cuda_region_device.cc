@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
@@ -14,6 +15,7 @@
 #include "kernels/cuda/device_guard.h"
 #include "kernels/cuda/stream.h"
 #include "server/errors.h"
+#include "server/regions/cuda_marks.h"
 
 namespace attendant::server {
 namespace {
@@ -279,6 +281,11 @@ class CudaRegionDevice final : public RegionDevice {
     return memory;
   }
 
+  absl::StatusOr<std::unique_ptr<DeviceMark>> MarkAfter(
+      const std::vector<void*>& events) override {
+    return marks_.After(events);
+  }
+
   absl::Status CopyIn(std::byte* device, const std::byte* host,
                       int64_t bytes) override {
     return Copy(device, host, bytes, cudaMemcpyHostToDevice);
@@ -333,6 +340,7 @@ class CudaRegionDevice final : public RegionDevice {
 
   const int index_;
   VmmApi api_;
+  CudaMarks marks_{index_};
   std::mutex mu_;  // guards what follows
   kernels::cuda::Stream stream_;
   std::map<std::string, std::weak_ptr<IpcMapping>> opened_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -15,8 +16,15 @@ class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
   virtual std::byte* data() const = 0;
-  // A cudaEvent_t to wait for before each use; null = none.
+  // A cudaEvent_t to wait for before each use (MarkAfter); null = none.
   virtual void* ready_event() const { return nullptr; }
+};
+
+// A place in the device's work that it has or has not got to.
+class DeviceMark {
+ public:
+  virtual ~DeviceMark() = default;
+  virtual absl::StatusOr<bool> reached() = 0;
 };
 
 // Thread-safe; called from any thread. Errors name field, value and bound.
@@ -40,6 +48,12 @@ class RegionDevice {
   // `fd` is an exported VMM handle of `bytes`; the caller closes it.
   virtual absl::StatusOr<std::unique_ptr<DeviceMemory>> ImportVmm(
       int fd, int64_t bytes, const std::string& ready_event) = 0;
+
+  // Behind all `events` (of ready_event), as they were last recorded now; null
+  // = the device is there already. Holds up nothing that computes. At most 256
+  // marks live at a time: RESOURCE_EXHAUSTED.
+  virtual absl::StatusOr<std::unique_ptr<DeviceMark>> MarkAfter(
+      const std::vector<void*>& events) = 0;
 
   // Between memory of the device and any host memory; returns when it is done.
   virtual absl::Status CopyIn(std::byte* device, const std::byte* host,

@@ -36,7 +36,8 @@ class RegionMemory {
   virtual std::byte* host() const { return nullptr; }
   // Memory of the device that computes; null = none.
   virtual std::byte* device() const { return nullptr; }
-  // A cudaEvent_t that the device waits for before every use; null = none.
+  // A cudaEvent_t that a call waits for before it uses the memory
+  // (event_waits); null = none.
   virtual void* ready_event() const { return nullptr; }
 
   // [offset, offset + bytes) lies within the region. INTERNAL or

@@ -229,6 +229,27 @@ absl::Status PlaceRegions(const std::string& owner,
   return absl::OkStatus();
 }
 
+absl::Status CheckStreamRegions(const ValidatedRequest& request) {
+  const auto check = [](const char* field, const TensorPlace& place) {
+    if (!place.in_region()) return absl::OkStatus();
+    constexpr char kBound[] =
+        "used where it lies, without an event, in a stream (by Attend all are)";
+    if (place.region->ready_event() != nullptr) {
+      return UnimplementedField(field, "in memory with a ready_event", kBound);
+    }
+    return place.staged()
+               ? UnimplementedField(field, "in memory that is copied", kBound)
+               : absl::OkStatus();
+  };
+  constexpr const char* kFields[kNumTensorFields] = {
+      "q.region", "k.region", "v.region", "qkv.region", "mask.region"};
+  for (const Image& image : request.images) {
+    RETURN_IF_ERROR(check(kFields[static_cast<int>(image.field)], image.place));
+  }
+  RETURN_IF_ERROR(check("output_region", request.output_place));
+  return check("lse_region", request.lse_place);
+}
+
 std::vector<StagedOutput> StagedOutputs(const ValidatedRequest& request,
                                         int64_t piece_bytes) {
   std::vector<StagedOutput> pieces;

@@ -26,6 +26,11 @@ absl::Status PlaceRegions(const std::string& owner,
                           const v1::AttendRequest& header, bool on_gpu,
                           RegionRegistry* registry, ValidatedRequest* request);
 
+// UNIMPLEMENTED for a region that a stream cannot use where it lies: what has
+// to be copied (POSIX names, masks, converted dtypes), what has an event to
+// wait for. Those go by Attend.
+absl::Status CheckStreamRegions(const ValidatedRequest& request);
+
 // A part of an output that the job's block has and its region has not.
 struct StagedOutput {
   const TensorPlace* place = nullptr;

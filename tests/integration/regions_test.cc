@@ -15,6 +15,7 @@
 #include "tests/integration/region_road.h"
 #include "tests/integration/wire_problem.h"
 #include "tests/testing/malformed_requests.h"
+#include "tests/testing/stream_call.h"
 #include "tests/testing/tensor_matchers.h"
 
 namespace attendant::testing {
@@ -75,6 +76,83 @@ TEST_P(RegionRoadTest, EveryLayoutAndOptionHasTheInlineAnswersBits) {
     ASSERT_TRUE(FromWire(reply, &problem));
     EXPECT_TRUE(MatchesOracle(problem));
   }
+}
+
+// A tensor whose bytes are sent after all.
+void SendInline(const v1::TensorSpec& inline_spec, const std::string& bytes,
+                v1::TensorSpec* spec, std::string* data) {
+  *spec = inline_spec;
+  *data = bytes;
+}
+
+// Everything in regions; K and V alone; everything but K and V.
+TEST_P(RegionRoadTest, AStreamNamesWhatLiesInRegions) {
+  RegionRoad road(&server_, GetParam(), kRegionBytes);
+  int served = 0;
+  for (HostProblem& problem : Problems()) {
+    SCOPED_TRACE(Describe(problem));
+    const v1::AttendRequest inlined = ToWire(problem);
+    v1::AttendResponse expected;
+    ASSERT_TRUE(server_.Attend(inlined, &expected).ok());
+    for (int part = 0; part < 3; ++part) {
+      v1::AttendRequest request = road.Moved(inlined);
+      if (inlined.has_mask()) {
+        SendInline(inlined.mask(), inlined.mask_data(), request.mutable_mask(),
+                   request.mutable_mask_data());
+      }
+      if (part == 1 && inlined.has_q()) {
+        SendInline(inlined.q(), inlined.q_data(), request.mutable_q(),
+                   request.mutable_q_data());
+      }
+      if (part == 2 && inlined.has_k()) {
+        SendInline(inlined.k(), inlined.k_data(), request.mutable_k(),
+                   request.mutable_k_data());
+        SendInline(inlined.v(), inlined.v_data(), request.mutable_v(),
+                   request.mutable_v_data());
+      }
+      const auto bytes = static_cast<int64_t>(expected.output_data().size());
+      if (part == 0) {
+        v1::Region* region = request.mutable_output_region();
+        region->set_name(road.name());
+        region->set_byte_offset(kRegionBytes / 2);
+        region->set_byte_length(bytes);
+      }
+      v1::AttendResponse reply;
+      const grpc::Status status =
+          AttendByStreams({&server_.stub()}, request,
+                          {.chunk_bytes = 64, .owner = road.owner()}, &reply);
+      if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+        EXPECT_THAT(status.error_message(), HasSubstr("by Attend all are"));
+        continue;
+      }
+      ASSERT_TRUE(status.ok()) << part << " " << status.error_message();
+      ++served;
+      if (part == 0) {
+        EXPECT_TRUE(reply.output_data().empty());
+        reply.set_output_data(road.Read(kRegionBytes / 2, bytes));
+      }
+      EXPECT_TRUE(reply.output_data() == expected.output_data()) << part;
+      EXPECT_TRUE(reply.lse_data() == expected.lse_data()) << part;
+    }
+  }
+  // POSIX memory is always copied.
+  EXPECT_EQ(served > 20, GetParam() != Road::kPosix) << served;
+}
+
+// Its bytes are there already.
+TEST_P(RegionRoadTest, AStreamTakesNoChunkOfATensorInARegion) {
+  if (TestsOnCuda()) GTEST_SKIP() << "the request is fp32";
+  if (GetParam() == Road::kPosix) GTEST_SKIP() << "not by streams";
+  RegionRoad road(&server_, GetParam(), kRegionBytes);
+  v1::AttendRequest request = GoodRequest();
+  const v1::AttendRequest moved = road.Moved(request);
+  *request.mutable_k() = moved.k();
+  v1::AttendResponse reply;
+  const grpc::Status status =
+      AttendByStreams({&server_.stub()}, request,
+                      {.chunk_bytes = 64, .owner = road.owner()}, &reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("in no region"));
 }
 
 TEST_P(RegionRoadTest, OneContextServesManyQueries) {

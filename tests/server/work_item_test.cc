@@ -86,10 +86,33 @@ TEST(CutIntoItemsTest, BoundsWorkToo) {
   EXPECT_DOUBLE_EQ(sum, flops);
 }
 
-TEST(CutIntoItemsTest, OneHeadIsNeverCut) {
+TEST(CutIntoItemsTest, AFewRowsOfOneHeadAreNotCut) {
   const auto items = Cut({.num_q_heads = 8, .seqlen_kv = 4096}, 1);
   ASSERT_EQ(items.size(), 1u);
+  EXPECT_FALSE(items[0].cut_by_rows());
   ExpectCovers(items, 1, 1);
+}
+
+// Rows are its only border, whatever the layout.
+TEST(CutIntoItemsTest, ManyRowsOfOneHeadAreCutByRows) {
+  RequestOptions options{.num_q_heads = 8,
+                         .num_kv_heads = 1,
+                         .seqlen_q = 4000,
+                         .seqlen_kv = 100,
+                         .head_dim = 64};
+  for (const bool heads_first : {false, true}) {
+    options.heads_first = heads_first;
+    const auto items = Cut(options, int64_t{4} << 20);
+    ASSERT_GE(items.size(), 2u);
+    int64_t row = 0;
+    for (const ItemRange& item : items) {
+      ASSERT_TRUE(item.cut_by_rows());
+      EXPECT_EQ(item.row_begin, row);
+      EXPECT_EQ(item.row_begin % kernels::kRowCutStep, 0);
+      row = item.row_end;
+    }
+    EXPECT_EQ(row, 4000);
+  }
 }
 
 TEST(CutIntoItemsTest, NothingToComputeIsOneEmptyItem) {

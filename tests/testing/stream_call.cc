@@ -148,6 +148,9 @@ grpc::Status AttendByStreams(const std::vector<Stub*>& stubs,
   reply->Clear();
   Gathered gathered;
   grpc::ClientContext context;
+  if (!options.owner.empty()) {
+    context.AddMetadata("attendant-owner", options.owner);
+  }
   const auto stream = stubs[0]->AttendStream(&context);
   stream->Write(HeaderOf(request));
   v1::AttendStreamResponse accepted;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "attendant/v1/attention.grpc.pb.h"
@@ -20,6 +21,7 @@ struct StreamOptions {
   int64_t chunk_bytes = 4096;
   // Chunks in an order drawn from `seed`, unless it is 0.
   unsigned seed = 0;
+  std::string owner = {};  // of regions that the request names
 };
 
 // One call over as many streams as there are stubs (at least one). *reply is
