@@ -31,19 +31,20 @@ class FaultyPort final : public server::DevicePort {
     device_.automatic = true;
   }
 
-  absl::Status Upload(void* device, const void* host, int64_t pitch,
-                      int64_t width, int64_t height) override {
-    return device_.Upload(device, host, pitch, width, height);
+  absl::Status Upload(Queue queue, void* device, const void* host,
+                      int64_t pitch, int64_t width, int64_t height) override {
+    return device_.Upload(queue, device, host, pitch, width, height);
   }
-  absl::Status Download(void* host, const void* device, int64_t pitch,
-                        int64_t width, int64_t height) override {
-    return device_.Download(host, device, pitch, width, height);
+  absl::Status Download(Queue queue, void* host, const void* device,
+                        int64_t pitch, int64_t width, int64_t height) override {
+    return device_.Download(queue, host, device, pitch, width, height);
   }
   absl::Status FillZero(Queue queue, void* device, int64_t bytes) override {
     return device_.FillZero(queue, device, bytes);
   }
-  absl::Status FillFloat(float* device, int64_t count, float value) override {
-    return device_.FillFloat(device, count, value);
+  absl::Status FillFloat(Queue queue, float* device, int64_t count,
+                         float value) override {
+    return device_.FillFloat(queue, device, count, value);
   }
   absl::Status Launch(const kernels::AttentionPlan& plan,
                       kernels::LaunchContext context) override {
@@ -60,11 +61,11 @@ class FaultyPort final : public server::DevicePort {
   absl::Status ReadFlag(int32_t* host, const void* device) override {
     return device_.ReadFlag(host, device);
   }
-  absl::Status Mark(Queue queue, int slot) override {
-    return device_.Mark(queue, slot);
+  absl::Status Mark(Queue queue, Queue stage, int slot) override {
+    return device_.Mark(queue, stage, slot);
   }
-  absl::StatusOr<bool> IsReached(Queue queue, int slot) override {
-    return device_.IsReached(queue, slot);
+  absl::StatusOr<bool> IsReached(Queue stage, int slot) override {
+    return device_.IsReached(stage, slot);
   }
   absl::Status Synchronize() override { return device_.Synchronize(); }
   bool IsSticky(const absl::Status& status) const override {
