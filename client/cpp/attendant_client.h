@@ -65,9 +65,10 @@ struct ClientOptions {
   // TCP connections that calls are spread over: one carries about 2 GB/s.
   int connections = 1;
   // Calls go in turn to all servers that the target's name stands for
-  // ("dns:///name:port", "ipv4:10.0.0.1:50051,10.0.0.2:50051") and that say they
-  // are ready (grpc.health.v1); with retries, restarts of one after the other lose no call. A call
-  // then goes to one server by one stream at most: kStriped is refused.
+  // ("dns:///name:port", "ipv4:10.0.0.1:50051,10.0.0.2:50051") and that say
+  // they are ready (grpc.health.v1); with retries, restarts of one after the
+  // other lose no call. A call then goes to one server by one stream at most:
+  // kStriped is refused.
   bool balance = false;
   Road road = Road::kAuto;
   // Connections that one kStriped call uses, opened by the first: 2 to 64.
