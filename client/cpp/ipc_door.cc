@@ -11,6 +11,7 @@
 #include "client/cpp/cuda/device_memory.h"
 #include "client/cpp/cuda/registrations.h"
 #include "client/cpp/placed_calls.h"
+#include "client/cpp/same_host.h"
 #include "client/cpp/shared_range.h"
 #include "client/cpp/shared_tensors.h"
 
@@ -246,20 +247,11 @@ absl::Status CheckServed(const ServerInfo& info) {
 absl::StatusOr<std::unique_ptr<Door>> Open(const std::string& target,
                                            const ClientOptions& options,
                                            const cuda::Driver* driver) {
-  ClientOptions with_owner = options;
-  if (with_owner.region_owner.empty()) {
-    with_owner.region_owner = RandomRegionOwner();
-  }
-  with_owner.busy_poll = std::max(with_owner.busy_poll, kSameHostBusyPoll);
-  absl::StatusOr<Client> client = Client::Create(target, with_owner);
-  if (!client.ok()) return client.status();
-  const absl::StatusOr<ServerInfo> info =
-      client->GetServerInfo(std::chrono::seconds(10));
-  if (!info.ok()) {
-    return absl::Status(info.status().code(),
-                        absl::StrCat("door 'ipc': ", info.status().message()));
-  }
-  absl::Status served = CheckServed(*info);
+  absl::StatusOr<SameHostClient> connected =
+      ConnectSameHost("ipc", target, options);
+  if (!connected.ok()) return connected.status();
+  const ServerInfo& info = connected->info;
+  absl::Status served = CheckServed(info);
   if (!served.ok()) return served;
   if (driver == nullptr) {
     const auto loaded = cuda::Driver::Load();
@@ -267,15 +259,15 @@ absl::StatusOr<std::unique_ptr<Door>> Open(const std::string& target,
     driver = *loaded;
   }
   const absl::StatusOr<int> device =
-      cuda::DeviceOf(*driver, info->devices[0].uuid);
+      cuda::DeviceOf(*driver, info.devices[0].uuid);
   if (!device.ok()) return Unserved(std::string(device.status().message()));
   Registrations::Options registrations;
-  registrations.owner = with_owner.region_owner;
-  registrations.takes_ipc = Has(info->region_kinds, "cuda_ipc");
-  registrations.takes_vmm = Has(info->region_kinds, "cuda_vmm");
-  registrations.region_socket = info->region_socket;
-  return std::make_unique<IpcDoor>(*std::move(client), *driver, *device,
-                                   std::move(registrations));
+  registrations.owner = connected->owner;
+  registrations.takes_ipc = Has(info.region_kinds, "cuda_ipc");
+  registrations.takes_vmm = Has(info.region_kinds, "cuda_vmm");
+  registrations.region_socket = info.region_socket;
+  return std::make_unique<IpcDoor>(std::move(connected->client), *driver,
+                                   *device, std::move(registrations));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "client/cpp/door_memory.h"
 #include "client/cpp/placed_calls.h"
 #include "client/cpp/region_socket.h"
+#include "client/cpp/same_host.h"
 #include "client/cpp/shared_tensors.h"
 
 namespace attendant::client {
@@ -86,33 +87,24 @@ bool ServerSharesMemory(const std::string& target) {
 
 absl::StatusOr<std::unique_ptr<Door>> OpenShmDoor(
     const std::string& target, const ClientOptions& options) {
-  ClientOptions with_owner = options;
-  if (with_owner.region_owner.empty()) {
-    with_owner.region_owner = RandomRegionOwner();
-  }
-  with_owner.busy_poll = std::max(with_owner.busy_poll, kSameHostBusyPoll);
-  absl::StatusOr<Client> client = Client::Create(target, with_owner);
-  if (!client.ok()) return client.status();
-  const absl::StatusOr<ServerInfo> info =
-      client->GetServerInfo(std::chrono::seconds(10));
-  if (!info.ok()) {
-    return absl::Status(info.status().code(),
-                        absl::StrCat("door 'shm': ", info.status().message()));
-  }
-  if (info->region_socket.empty()) {
+  absl::StatusOr<SameHostClient> connected =
+      ConnectSameHost("shm", target, options);
+  if (!connected.ok()) return connected.status();
+  const ServerInfo& info = connected->info;
+  if (info.region_socket.empty()) {
     return absl::UnimplementedError(
         "door 'shm': this server was started without --region_socket");
   }
   // May this process use it? The first call would be late to find out.
   const auto socket =
-      RegionSocket::Connect(info->region_socket, with_owner.region_owner);
+      RegionSocket::Connect(info.region_socket, connected->owner);
   if (!socket.ok()) {
     return absl::Status(
         socket.status().code(),
         absl::StrCat("door 'shm': ", socket.status().message()));
   }
-  return std::make_unique<ShmDoor>(*std::move(client), info->region_socket,
-                                   with_owner.region_owner);
+  return std::make_unique<ShmDoor>(std::move(connected->client),
+                                   info.region_socket, connected->owner);
 }
 
 }  // namespace attendant::client

@@ -90,20 +90,7 @@ TEST_F(AtOnceTest, ACancelledJobsMemoryStaysUntilTheDeviceIsThrough) {
 }
 
 TEST_F(AtOnceTest, ARefusedCallFailsItsBatchAndTheNextIsRight) {
-  for (const char* what : {"upload", "launch", "download", "mark"}) {
-    SCOPED_TRACE(what);
-    Start();
-    const Submitted bad = Submit(kPadded);
-    port_.FailNext(what, absl::InternalError("no resources"));
-    RunAll();
-    EXPECT_TRUE(absl::IsInternal(EndOf(bad)));
-    const Submitted good = Submit(kPadded);
-    RunAll();
-    ExpectRightAnswer(good);
-    good.job->output.reset();
-    EXPECT_EQ(host_pool_->used_bytes(), 0);
-    EXPECT_EQ(device_pool_->used_bytes(), 0);
-  }
+  ExpectRefusedCallsFailTheirBatchesAlone(kPadded);
 }
 
 }  // namespace

@@ -64,20 +64,7 @@ TEST_F(CudaExecutorTest, AnIdleDeviceIsNotStuck) {
 }
 
 TEST_F(CudaExecutorTest, ARefusedCallFailsItsBatchAndTheNextIsRight) {
-  for (const char* what : {"upload", "launch", "download", "mark"}) {
-    SCOPED_TRACE(what);
-    Start();
-    const Submitted bad = Submit(kPadded);
-    port_.FailNext(what, absl::InternalError("no resources"));
-    RunAll();
-    EXPECT_TRUE(absl::IsInternal(EndOf(bad)));
-    const Submitted good = Submit(kPadded);
-    RunAll();
-    ExpectRightAnswer(good);
-    good.job->output.reset();
-    EXPECT_EQ(host_pool_->used_bytes(), 0);
-    EXPECT_EQ(device_pool_->used_bytes(), 0);
-  }
+  ExpectRefusedCallsFailTheirBatchesAlone(kPadded);
 }
 
 TEST_F(CudaExecutorTest, ABatchTooLargeForTheScratchMemoryIsCutInTwo) {

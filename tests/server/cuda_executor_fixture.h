@@ -164,6 +164,25 @@ class CudaExecutorTest : public ::testing::Test {
              port_.Run(Queue::kDownload));
   }
 
+  // The device refuses each call once: that batch fails, the next one is right,
+  // and nothing stays held.
+  void ExpectRefusedCallsFailTheirBatchesAlone(const RequestOptions& options) {
+    for (const char* what : {"upload", "launch", "download", "mark"}) {
+      SCOPED_TRACE(what);
+      Start();
+      const Submitted bad = Submit(options);
+      port_.FailNext(what, absl::InternalError("no resources"));
+      RunAll();
+      EXPECT_TRUE(absl::IsInternal(EndOf(bad)));
+      const Submitted good = Submit(options);
+      RunAll();
+      ExpectRightAnswer(good);
+      good.job->output.reset();
+      EXPECT_EQ(host_pool_->used_bytes(), 0);
+      EXPECT_EQ(device_pool_->used_bytes(), 0);
+    }
+  }
+
   kernels::cpu::ThreadPool pool_;
   FakeDevicePort port_;
   seconds stuck_after_{0};

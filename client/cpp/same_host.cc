@@ -1,0 +1,34 @@
+#include "client/cpp/same_host.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/door.h"
+#include "client/cpp/shared_tensors.h"
+
+namespace attendant::client {
+
+absl::StatusOr<SameHostClient> ConnectSameHost(std::string_view door,
+                                               const std::string& target,
+                                               const ClientOptions& options) {
+  ClientOptions with_owner = options;
+  if (with_owner.region_owner.empty()) {
+    with_owner.region_owner = RandomRegionOwner();
+  }
+  with_owner.busy_poll = std::max(with_owner.busy_poll, kSameHostBusyPoll);
+  absl::StatusOr<Client> client = Client::Create(target, with_owner);
+  if (!client.ok()) return client.status();
+  absl::StatusOr<ServerInfo> info =
+      client->GetServerInfo(std::chrono::seconds(10));
+  if (!info.ok()) {
+    return absl::Status(info.status().code(),
+                        absl::StrCat("door '", std::string(door),
+                                     "': ", info.status().message()));
+  }
+  return SameHostClient{*std::move(client), std::move(with_owner.region_owner),
+                        *std::move(info)};
+}
+
+}  // namespace attendant::client

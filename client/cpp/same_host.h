@@ -1,0 +1,26 @@
+// How a door of one machine begins: a client whose calls name regions, and what
+// the server said of itself.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "client/cpp/attendant_client.h"
+
+namespace attendant::client {
+
+struct SameHostClient {
+  Client client;
+  std::string owner;  // the options', or a random one
+  ServerInfo info;
+};
+
+// Looks for answers before it sleeps (kSameHostBusyPoll, or longer if the
+// options say so). Errors: Client::Create's; GetServerInfo's within ten
+// seconds, after "door 'NAME': ".
+absl::StatusOr<SameHostClient> ConnectSameHost(std::string_view door,
+                                               const std::string& target,
+                                               const ClientOptions& options);
+
+}  // namespace attendant::client
