@@ -57,6 +57,8 @@ bool IsStickyError(cudaError_t error) {
 
 absl::Status CudaStatus(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return absl::OkStatus();
+  // Told once, here: CUDA would repeat it to whoever launches next.
+  (void)cudaGetLastError();
   absl::Status status(CodeOf(error),
                       absl::StrCat(what, ": ", cudaGetErrorName(error), ": ",
                                    cudaGetErrorString(error)));
@@ -72,6 +74,7 @@ bool IsSticky(const absl::Status& status) {
 
 void LogCudaError(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
+  (void)cudaGetLastError();
   std::fprintf(stderr, "%s: %s: %s\n", what, cudaGetErrorName(error),
                cudaGetErrorString(error));
 }

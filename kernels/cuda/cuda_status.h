@@ -10,7 +10,9 @@ namespace attendant::kernels::cuda {
 // OK for cudaSuccess. Out of memory -> RESOURCE_EXHAUSTED, no driver or device
 // -> FAILED_PRECONDITION, a bad argument -> INVALID_ARGUMENT, all else
 // INTERNAL. The message is "`what`: error name: error text". Sticky errors,
-// after which every CUDA call of this process fails, are marked (IsSticky).
+// after which every CUDA call of this process fails, are marked (IsSticky);
+// any other is taken from CUDA's memory, so that this thread's next launch does
+// not report it as its own.
 absl::Status CudaStatus(cudaError_t error, const char* what);
 
 // True if the status came from a sticky CUDA error: the process must drain,

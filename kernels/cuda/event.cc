@@ -29,7 +29,10 @@ absl::Status Event::Synchronize() const {
 
 absl::StatusOr<bool> Event::IsDone() const {
   const cudaError_t error = cudaEventQuery(event_);
-  if (error == cudaErrorNotReady) return false;
+  if (error == cudaErrorNotReady) {
+    (void)cudaGetLastError();  // no error, and the next launch's neither
+    return false;
+  }
   RETURN_IF_CUDA_ERROR(error);
   return true;
 }

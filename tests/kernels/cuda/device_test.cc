@@ -73,5 +73,17 @@ TEST_F(CudaDeviceTest, TooLargeABufferIsExhaustedAndTheNextCallIsFine) {
   EXPECT_TRUE(DeviceBuffer::Create(256).ok());
 }
 
+TEST_F(CudaDeviceTest, ARefusedCallIsNotReportedByTheNextLaunch) {
+  const auto stream = Stream::Create();
+  const auto device = DeviceBuffer::Create(4);
+  ASSERT_TRUE(stream.ok() && device.ok());
+  EXPECT_EQ(DescribeDevice(4096).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(FillFloat(reinterpret_cast<float*>(device->data()), 1, 1.0f,
+                      stream->get()),
+            absl::OkStatus());
+  EXPECT_TRUE(stream->Synchronize().ok());
+}
+
 }  // namespace
 }  // namespace attendant::kernels::cuda
