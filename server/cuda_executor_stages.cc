@@ -160,6 +160,10 @@ absl::StatusOr<bool> CudaExecutor::EndCompute(Slot* slot) {
   EndStage(slot, Stage::kKernel);
   last_compute_end_ = slot->stage_begin;
   if (slot->at_once) {
+    // The copies into the answers are under way: nobody's memory may go.
+    for (const WorkItem& item : slot->planned.batch.items) {
+      (void)source_->Reached(item, Stage::kDownload);
+    }
     slot->state = State::kDownloading;
     return true;
   }

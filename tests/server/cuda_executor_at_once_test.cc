@@ -70,6 +70,7 @@ TEST_F(AtOnceTest, StageTimesAddUp) {
   EXPECT_EQ(exposed[static_cast<int>(Stage::kUpload)], 2'000'000);
   EXPECT_EQ(exposed[static_cast<int>(Stage::kKernel)], 4'000'000);
   EXPECT_EQ(exposed[static_cast<int>(Stage::kDownload)], 8'000'000);
+  EXPECT_EQ(job.ended->result.stage, Stage::kDownload);
 }
 
 TEST_F(AtOnceTest, ACancelledJobsMemoryStaysUntilTheDeviceIsThrough) {
