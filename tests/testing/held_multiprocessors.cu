@@ -1,6 +1,8 @@
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <chrono>
+#include <numeric>
 
 #include "kernels/base/status_macros.h"
 #include "tests/testing/held_multiprocessors.h"
@@ -8,9 +10,11 @@
 namespace attendant::testing {
 namespace {
 
-__global__ void HoldKernel(volatile int* release, int* running) {
+// running[i]: set by block i. No counter: PCIe knows no atomics on the host's
+// memory.
+__global__ void HoldKernel(volatile int* release, volatile int* running) {
   if (threadIdx.x != 0) return;
-  atomicAdd_system(running, 1);
+  running[blockIdx.x] = 1;
   while (*release == 0) __nanosleep(2000);
 }
 
@@ -28,11 +32,12 @@ absl::StatusOr<std::unique_ptr<HeldMultiprocessors>> HeldMultiprocessors::Hold(
   RETURN_IF_ERROR(
       ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)));
   held->stream_ = stream;
+  const size_t ints = static_cast<size_t>(count) + 1;
   RETURN_IF_ERROR(
-      ToStatus(cudaMallocHost(reinterpret_cast<void**>(&held->shared_), 256)));
+      ToStatus(cudaMallocHost(reinterpret_cast<void**>(&held->shared_),
+                              ints * sizeof(int))));
   volatile int* const shared = held->shared_;
-  shared[0] = 0;
-  shared[1] = 0;
+  std::fill_n(shared, ints, 0);
   int bytes = 0;
   RETURN_IF_ERROR(ToStatus(cudaDeviceGetAttribute(
       &bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0)));
@@ -41,7 +46,7 @@ absl::StatusOr<std::unique_ptr<HeldMultiprocessors>> HeldMultiprocessors::Hold(
   HoldKernel<<<count, 32, bytes, stream>>>(held->shared_, held->shared_ + 1);
   RETURN_IF_ERROR(ToStatus(cudaGetLastError()));
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  while (shared[1] < count) {
+  while (std::accumulate(shared + 1, shared + ints, 0) < count) {
     if (std::chrono::steady_clock::now() > limit) {
       return absl::UnavailableError("the blocks did not all start");
     }

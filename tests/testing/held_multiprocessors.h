@@ -22,7 +22,7 @@ class HeldMultiprocessors {
   HeldMultiprocessors() = default;
 
   void* stream_ = nullptr;
-  int* shared_ = nullptr;  // pinned: [0] != 0 = release, [1] = blocks that run
+  int* shared_ = nullptr;  // pinned: [0] != 0 = release, [1 + i] = block i runs
 };
 
 }  // namespace attendant::testing
