@@ -211,6 +211,13 @@ std::shared_ptr<const Identity> AccessPolicy::Find(
   return found;
 }
 
+std::vector<std::shared_ptr<const Identity>> AccessPolicy::Identities() const {
+  std::vector<std::shared_ptr<const Identity>> all;
+  for (const Known& known : known_) all.push_back(known.identity);
+  if (anonymous_ != nullptr) all.push_back(anonymous_);
+  return all;
+}
+
 absl::StatusOr<std::shared_ptr<const Identity>> AccessPolicy::Decide(
     const Credentials& credentials, const std::string& method) const {
   std::shared_ptr<const Identity> identity = Find(credentials);

@@ -18,7 +18,8 @@ struct Identity {
   std::vector<std::string> methods;
   // A request's priority above this counts as this.
   int max_priority = 100;
-  // Share of the device among identities that wait, > 0.
+  // Share of the device among identities that wait, and of the places that are
+  // kept for bodies on their way (upload_slots.h), > 0.
   double weight = 1;
   // Of the queue's bounds, so much may be this identity's, (0, 1].
   double queue_share = 1;
@@ -61,7 +62,8 @@ class AccessPolicy {
   absl::StatusOr<std::shared_ptr<const Identity>> Decide(
       const Credentials& credentials, const std::string& method) const;
 
-  int64_t identities() const { return static_cast<int64_t>(known_.size()); }
+  // Everybody who may call.
+  std::vector<std::shared_ptr<const Identity>> Identities() const;
 
  private:
   struct Known {

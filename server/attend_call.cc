@@ -49,31 +49,21 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
         trace_(*context, environment->tracer),
         timer_(context, environment->bounds.default_deadline_ms) {}
 
-  ~AttendCall() override { ReleaseUpload(); }
-
   void Begin() {
     self_ = shared_from_this();
     env_->metrics->Started(door_.method);
     is_open_ = true;
     ++env_->open_calls;
-    holds_upload_ = true;
-    const int64_t uploads = ++env_->uploads;
+    const absl::Status refused = upload_.Take(
+        &env_->uploads, identity_ != nullptr ? identity_->name : "");
     // After the counts: a drain sees this call, or this call sees the drain.
     if (env_->draining) {
       FinishWithError(absl::UnavailableError("the server is draining"),
                       Stage::kReceive);
       return;
     }
-    if (uploads > env_->max_uploads) {
-      constexpr int64_t kRetryMs = 50;
-      // Its body is not read: callers who are refused keep no others out.
-      ReleaseUpload();
-      FinishWithError(
-          Overloaded("uploads", std::to_string(uploads),
-                     "at most " + std::to_string(env_->max_uploads), kRetryMs),
-          Stage::kReceive);
-      return;
-    }
+    // Its body is not read: callers who are refused keep no others out.
+    if (!refused.ok()) return FinishWithError(refused, Stage::kReceive);
     timer_.Start([weak = weak_from_this()] {
       if (const auto call = weak.lock(); call != nullptr) call->Expire();
     });
@@ -193,7 +183,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
 
   void SubmitJob() {
     message_.Clear();  // the tensors are in the pool now
-    ReleaseUpload();
+    upload_.Release();
     const std::vector<void*> events = ReadyEventsOf(*job_->request);
     if (events.empty()) return SubmitReady();
     env_->event_waits.After(
@@ -346,10 +336,6 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     Finish(EndWithoutAnswer(env_, context_, trace_, status, call));
   }
 
-  void ReleaseUpload() {
-    if (holds_upload_.exchange(false)) --env_->uploads;
-  }
-
   // Constant after construction.
   CallEnvironment* const env_;
   grpc::GenericCallbackServerContext* const context_;  // valid until Finish
@@ -366,7 +352,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   std::vector<CopyPiece> pieces_;
   decltype(DecodedCall::encode) encode_;  // from Receive on
   Clock::time_point submitted_;
-  std::atomic<bool> holds_upload_{false};
+  UploadPlace upload_;
   std::optional<ReceiveWatch::Call> watched_;
   // It keeps its callback, which therefore must not own this object.
   grpc::Alarm no_message_alarm_;

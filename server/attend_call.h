@@ -23,6 +23,7 @@
 #include "server/regions/region_options.h"
 #include "server/regions/region_registry.h"
 #include "server/tracing/call_trace.h"
+#include "server/upload_slots.h"
 #include "server/upload_table.h"
 #include "server/wire_codec.h"
 
@@ -36,16 +37,15 @@ struct CallEnvironment {
       : engine(engine),
         metrics(metrics),
         bounds(bounds),
-        max_uploads(max_uploads),
         window_bytes(window_bytes),
         regions(bounds),
         event_waits(engine->region_device()),
+        uploads(max_uploads),
         watch(window_bytes) {}
 
   AttentionEngine* const engine;
   Metrics* const metrics;
   const Bounds bounds;
-  const int64_t max_uploads;
   const int64_t window_bytes;  // of a stream; 0 = gRPC's choice
   RegionRegistry regions;
   RegionOptions region_options;  // set before the first call
@@ -57,8 +57,8 @@ struct CallEnvironment {
 
   RecentErrors errors;
   std::atomic<bool> draining{false};
-  // Calls whose request message may be in memory or on its way.
-  std::atomic<int64_t> uploads{0};
+  // Held by calls whose request message may be in memory or on its way.
+  UploadSlots uploads;
   // Calls let in whose reply gRPC has not yet written.
   std::atomic<int64_t> open_calls{0};
   UploadTable upload_table;

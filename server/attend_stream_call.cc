@@ -41,22 +41,14 @@ class AttendStreamCall final
         trace_(*context, environment->tracer),
         timer_(context, environment->bounds.default_deadline_ms) {}
 
-  ~AttendStreamCall() override { ReleaseUpload(); }
-
   void Begin() {
     self_ = shared_from_this();
     env_->metrics->Started(Method::kAttendStream);
     ++env_->open_calls;
-    holds_upload_ = true;
-    if (const int64_t uploads = ++env_->uploads; uploads > env_->max_uploads) {
-      // As AttendCall: who is refused keeps no others out.
-      ReleaseUpload();
-      constexpr int64_t kRetryMs = 50;
+    if (const absl::Status refused = place_.Take(&env_->uploads, Owner());
+        !refused.ok()) {
       std::lock_guard lock(mu_);
-      return FinishWith(
-          Overloaded("uploads", std::to_string(uploads),
-                     "at most " + std::to_string(env_->max_uploads), kRetryMs),
-          Stage::kReceive);
+      return FinishWith(refused, Stage::kReceive);
     }
     timer_.Start([weak = weak_from_this()] {
       if (const auto call = weak.lock(); call != nullptr) call->Expire();
@@ -178,7 +170,7 @@ class AttendStreamCall final
       std::lock_guard lock(mu_);
       upload = upload_;
     }
-    ReleaseUpload();
+    place_.Release();
     if (upload != nullptr) return upload->NoMoreChunks();
     Fail(InvalidField("stream", "without a message",
                       "begun by a header or a join"));
@@ -342,20 +334,16 @@ class AttendStreamCall final
                          .started = timer_.started(),
                          .result = &upload_->result(),
                          .submitted = upload_->complete_time()});
-    ReleaseUpload();
+    place_.Release();
     StartWriteAndFinish(&reply_, grpc::WriteOptions(), grpc::Status::OK);
   }
 
   void FinishWith(const absl::Status& status, Stage stage) {
     finished_ = true;
-    ReleaseUpload();
+    place_.Release();
     Finish(EndWithoutAnswer(env_, context_, trace_, status,
                             {Method::kAttendStream, stage, timer_.started(),
                              request_id_, Owner(), message_bytes_}));
-  }
-
-  void ReleaseUpload() {
-    if (holds_upload_.exchange(false)) --env_->uploads;
   }
 
   // Constant after construction.
@@ -366,7 +354,7 @@ class AttendStreamCall final
   CallTimer timer_;
 
   std::shared_ptr<AttendStreamCall> self_;  // until OnDone
-  std::atomic<bool> holds_upload_{false};
+  UploadPlace place_;                       // of the body on its way
   std::atomic<int64_t> message_bytes_{0};
   std::optional<ReceiveWatch::Call> watched_;  // set by Begin
   // A message is the reader's until it is busy, then the copying thread's.

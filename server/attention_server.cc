@@ -148,6 +148,7 @@ class AttentionServer::Impl {
     RETURN_IF_ERROR(StartTracing());
     ASSIGN_OR_RETURN(access_, CallerAccess::Create(options_.policy));
     environment_.access = access_.get();
+    environment_.uploads.SetIdentities(access_->Identities());
     std::shared_ptr<grpc::ServerCredentials> network =
         grpc::InsecureServerCredentials();
     if (options_.tls.enabled()) {
@@ -271,7 +272,8 @@ class AttentionServer::Impl {
     health_.SetReady("draining");
     environment_.draining = true;
     // Calls that were let in before may still bring their bodies.
-    bool all = WaitUntil(deadline, [&] { return environment_.uploads == 0; });
+    bool all =
+        WaitUntil(deadline, [&] { return environment_.uploads.taken() == 0; });
     engine_->Drain(deadline);
     // Then gRPC writes the last replies to its sockets and gives their memory
     // back, and then the kernel delivers them.
@@ -339,11 +341,11 @@ int64_t AttentionServer::Answered() const {
          impl_->metrics_.finished(Method::kAttendStream, kOk) +
          impl_->metrics_.finished(Method::kModelInfer, kOk);
 }
-int64_t AttentionServer::Open() const {
-  return impl_->environment_.open_calls;
-}
+int64_t AttentionServer::Open() const { return impl_->environment_.open_calls; }
 absl::Status AttentionServer::ReloadPolicy() {
-  return impl_->access_->Reload();
+  RETURN_IF_ERROR(impl_->access_->Reload());
+  impl_->environment_.uploads.SetIdentities(impl_->access_->Identities());
+  return absl::OkStatus();
 }
 bool AttentionServer::CheckHealth() { return impl_->CheckHealth(); }
 void AttentionServer::StopBeingReady() { impl_->health_.SetReady("draining"); }

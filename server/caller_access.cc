@@ -59,6 +59,11 @@ absl::Status CallerAccess::Reload() {
   return absl::OkStatus();
 }
 
+std::vector<std::shared_ptr<const Identity>> CallerAccess::Identities() const {
+  std::lock_guard lock(mu_);
+  return policy_->Identities();
+}
+
 absl::StatusOr<std::shared_ptr<const Identity>> CallerAccess::Check(
     const grpc::ServerContextBase& context,
     const std::string& full_method) const {

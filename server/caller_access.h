@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/access_policy.h"
@@ -28,6 +29,9 @@ class CallerAccess {
   absl::StatusOr<std::shared_ptr<const Identity>> Check(
       const grpc::ServerContextBase& context,
       const std::string& full_method) const;
+
+  // Those of the policy in force.
+  std::vector<std::shared_ptr<const Identity>> Identities() const;
 
   bool is_open() const { return path_.empty(); }
 

@@ -140,7 +140,9 @@ void AddBounds(ServerOptions* o, std::vector<Option>* table) {
                      "be earlier"),
        IntegerOption("max_uploads", &o->max_uploads, {1, 1'000'000},
                      "calls whose body may be arriving at once; one more is "
-                     "refused before its body is read")});
+                     "refused before its body is read. Half are kept for the "
+                     "identities of the policy, by weight and one at least: "
+                     "none of them can fill what others are due")});
 }
 
 void AddRegions(ServerOptions* o, std::vector<Option>* table) {

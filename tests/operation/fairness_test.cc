@@ -1,17 +1,16 @@
 // One greedy and nine modest callers, each with an identity of its own, before
 // a device of a known speed.
 #include <gtest/gtest.h>
-#include <openssl/evp.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/integration/real_server.h"
 #include "tests/integration/server_process.h"
 #include "tests/operation/measured_load.h"
 #include "tests/operation/operation_process.h"
+#include "tests/operation/policy_file.h"
 #include "tests/operation/record.h"
 
 namespace attendant::testing {
@@ -24,44 +23,24 @@ constexpr int kModest = 9;
 constexpr double kSmallSeconds = 0.002;
 constexpr int64_t kSeqlen = 64;
 
-std::string HexSha256(const std::string& text) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr);
-  std::string hex;
-  for (unsigned int i = 0; i < size; ++i) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    hex += {kDigits[digest[i] >> 4], kDigits[digest[i] & 15]};
+// Nobody may have more than half of the queue.
+std::vector<PolicyIdentity> Everybody() {
+  std::vector<PolicyIdentity> everybody = {{"greedy", 0.5}};
+  for (int i = 1; i <= kModest; ++i) {
+    everybody.push_back({"modest" + std::to_string(i), 0.5});
   }
-  return hex;
-}
-
-// Equal weights; nobody may have more than half of the queue.
-void WritePolicy(const std::filesystem::path& path) {
-  std::ofstream file(path);
-  file << "{\"identities\": [";
-  for (int i = 0; i <= kModest; ++i) {
-    const std::string name = i == 0 ? "greedy" : "modest" + std::to_string(i);
-    file << (i == 0 ? "" : ",") << "{\"name\": \"" << name
-         << "\", \"token_sha256\": \"" << HexSha256(name)
-         << "\", \"methods\": [\"*\"], \"queue_share\": 0.5}";
-  }
-  file << "]}";
+  return everybody;
 }
 
 class FairnessTest : public ::testing::Test {
  protected:
   FairnessTest()
-      : policy_(std::filesystem::temp_directory_path() /
-                ("attendant-fairness-" + std::to_string(::getpid()))) {
-    WritePolicy(policy_);
-    server_ = std::make_unique<ServerProcess>(
-        std::vector<std::string>{
-            "--host_pool_bytes=256M", "--max_queued_requests=100",
-            "--max_uploads=1000", "--policy=" + policy_.string()},
-        PacedServer(LoadFlops(1, kSeqlen) / kSmallSeconds));
-  }
-  ~FairnessTest() override { std::filesystem::remove(policy_); }
+      : policy_(Everybody(), /*open=*/false),
+        server_(std::make_unique<ServerProcess>(
+            std::vector<std::string>{"--host_pool_bytes=256M",
+                                     "--max_queued_requests=100",
+                                     policy_.flag()},
+            PacedServer(LoadFlops(1, kSeqlen) / kSmallSeconds))) {}
 
   // What nine modest callers see, each at `rate` calls a second of `heads`
   // heads: a request takes 2 ms a head.
@@ -151,7 +130,7 @@ class FairnessTest : public ::testing::Test {
     return options;
   }
 
-  const std::filesystem::path policy_;
+  const PolicyFile policy_;
   std::unique_ptr<ServerProcess> server_;
   double greedy_per_second_ = 0;
 };
@@ -178,6 +157,58 @@ TEST_F(FairnessTest, GreedyDoesNotDisturbModest) {
   const MeasuredLoad beside = RunModestBesideGreedy(
       kMedium, kSmallRate / kMedium, small_heads, greedy_calls);
   Compare("modest large, greedy small", medium, beside);
+}
+
+// A stream that sends nothing: it holds a place for a body.
+struct SilentStream {
+  SilentStream(v1::AttentionService::StubInterface& stub,
+               const std::string& token) {
+    context.AddMetadata("authorization", "Bearer " + token);
+    stream = stub.AttendStream(&context);
+  }
+  ~SilentStream() {
+    context.TryCancel();
+    stream->Finish();
+  }
+
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientReaderWriterInterface<v1::AttendStreamRequest,
+                                                    v1::AttendStreamResponse>>
+      stream;
+};
+
+TEST_F(FairnessTest, GreedyUploadsLeaveOthersTheirPlaces) {
+  ASSERT_NE(server_->grpc_address(), "") << server_->Log();
+  const auto stub = ConnectTo(server_->grpc_address());
+  constexpr int kStreams = 200;  // of 128 places
+  std::vector<std::unique_ptr<SilentStream>> streams;
+  for (int i = 0; i < kStreams; ++i) {
+    streams.push_back(std::make_unique<SilentStream>(*stub, "greedy"));
+  }
+  const auto metric = [&](const std::string& sample) {
+    return static_cast<int>(SampleOf(server_->Metrics(), sample));
+  };
+  const auto refused = [&] {
+    return metric(
+        "attendant_requests_finished_total{method=\"AttendStream\","
+        "code=\"RESOURCE_EXHAUSTED\"}");
+  };
+  // Half of the places are kept for ten identities: six each.
+  constexpr int kGreedy = 128 - kModest * 6;
+  while (refused() + metric("attendant_requests_in_flight{method="
+                            "\"AttendStream\"}") <
+         kStreams) {
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_EQ(refused(), kStreams - kGreedy);
+  for (int i = 1; i <= kModest; ++i) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer modest" + std::to_string(i));
+    v1::AttendResponse reply;
+    const grpc::Status status =
+        stub->Attend(&context, LoadRequest(1, kSeqlen), &reply);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "tests/integration/wire_problem.h"
 #include "tests/operation/fault_fixture.h"
 #include "tests/operation/hostile_caller.h"
+#include "tests/operation/policy_file.h"
 #include "tests/testing/tensor_matchers.h"
 
 namespace attendant::testing {
@@ -83,12 +84,16 @@ class HostileTest : public FaultTest {
 
 TEST_F(HostileTest, ServerLivesOnAndAnswersRight) {
   const int64_t count = IsRecording() ? 100'000 : 1'500;
+  // The hostile ones are anonymous: what they hold, the honest one is not due.
+  const PolicyFile policy({{"honest"}}, /*open=*/true);
   ServerProcess server(
-      Flags({"--regions=buffers,posix", "--region_bytes=16M"}));
+      Flags({"--regions=buffers,posix", "--region_bytes=16M", policy.flag()}));
   ASSERT_NE(server.grpc_address(), "") << server.Log();
   auto options = TrafficTo(server.grpc_address());
   options.rate = 50;
   options.callers = 4;
+  options.client.token = "honest";
+  options.client.allow_token_without_tls = true;
   SteadyTraffic honest(options);
   honest.WaitForCalls(10);
   const int64_t descriptors = server.OpenDescriptors();
