@@ -308,7 +308,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     job.reset();  // the reply holds the output block
     outcome.bytes_out = static_cast<int64_t>(reply_.Length());
     env_->metrics->Finished(grpc::StatusCode::OK, outcome);
-    LogAnswer(header, outcome, trace_.trace_id());
+    LogAnswer(header, outcome, trace_.trace_id(), env_->slow_request_ns);
     trace_.Respond(context_);
     trace_.End(outcome, {.request_id = header.request_id(),
                          .started = timer_.started(),

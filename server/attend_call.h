@@ -51,7 +51,8 @@ struct CallEnvironment {
   RegionOptions region_options;  // set before the first call
   EventWaits event_waits;
 
-  Tracer tracer;  // set before the first call
+  Tracer tracer;                // set before the first call
+  int64_t slow_request_ns = 0;  // likewise; 0 = none is slow
   // Null = open to everybody. Outlives the calls.
   const CallerAccess* access = nullptr;
 

@@ -27,6 +27,31 @@ void SetTimes(const std::array<int64_t, kNumStages>& ns, int64_t total_ns,
   times->set_total_ns(total_ns);
 }
 
+double Milliseconds(int64_t ns) { return static_cast<double>(ns) * 1e-6; }
+
+// Where the time of an answer went that took long.
+void LogSlow(const v1::AttendResponse& reply, const AttendOutcome& outcome,
+             const std::string& trace_id) {
+  const auto stage = [&](Stage which) {
+    return Milliseconds(outcome.exposed_ns[static_cast<int>(which)]);
+  };
+  Log(LogLevel::kWarning, "slow request",
+      {{"request_id", reply.request_id()},
+       LogField::Optional("trace_id", trace_id),
+       {"identity", outcome.identity},
+       {"method", MethodName(outcome.method)},
+       {"kernel", reply.served_by().kernel()},
+       {"total_ms", Milliseconds(outcome.total_ns)},
+       {"receive_ms", stage(Stage::kReceive)},
+       {"queue_ms", stage(Stage::kQueue)},
+       {"upload_ms", stage(Stage::kUpload)},
+       {"kernel_ms", stage(Stage::kKernel)},
+       {"download_ms", stage(Stage::kDownload)},
+       {"send_ms", stage(Stage::kSend)},
+       {"bytes_in", outcome.bytes_in},
+       {"bytes_out", outcome.bytes_out}});
+}
+
 }  // namespace
 
 AttendOutcome OutcomeOfAnswer(const JobResult& result,
@@ -80,13 +105,16 @@ v1::AttendResponse DescribeAnswer(const ValidatedRequest& request,
 }
 
 void LogAnswer(const v1::AttendResponse& reply, const AttendOutcome& outcome,
-               const std::string& trace_id) {
+               const std::string& trace_id, int64_t slow_ns) {
+  if (slow_ns > 0 && outcome.total_ns >= slow_ns) {
+    return LogSlow(reply, outcome, trace_id);
+  }
   if (!LogEnabled(LogLevel::kDebug)) return;
   Log(LogLevel::kDebug, "request answered",
       {{"request_id", reply.request_id()},
        LogField::Optional("trace_id", trace_id),
        {"kernel", reply.served_by().kernel()},
-       {"total_ms", static_cast<double>(outcome.total_ns) * 1e-6},
+       {"total_ms", Milliseconds(outcome.total_ns)},
        {"bytes_in", outcome.bytes_in},
        {"bytes_out", outcome.bytes_out},
        {"batch_requests", outcome.batch_requests}});

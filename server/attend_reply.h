@@ -22,8 +22,9 @@ v1::AttendResponse DescribeAnswer(const ValidatedRequest& request,
                                   const AttendOutcome& outcome,
                                   const DeviceDescription& device);
 
-// At level debug.
+// One line: at level debug, or, if it took `slow_ns` (0 = never slow) or more,
+// a warning with its stages.
 void LogAnswer(const v1::AttendResponse& reply, const AttendOutcome& outcome,
-               const std::string& trace_id);
+               const std::string& trace_id, int64_t slow_ns);
 
 }  // namespace attendant::server

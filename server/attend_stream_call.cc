@@ -329,6 +329,7 @@ class AttendStreamCall final
     outcome.bytes_out =
         upload_->bytes_out + static_cast<int64_t>(reply_.Length());
     env_->metrics->Finished(grpc::StatusCode::OK, outcome);
+    LogAnswer(answer, outcome, trace_.trace_id(), env_->slow_request_ns);
     trace_.Respond(context_);
     trace_.End(outcome, {.request_id = request_id_,
                          .started = timer_.started(),

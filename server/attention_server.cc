@@ -17,6 +17,7 @@
 #include "server/health.h"
 #include "server/inference_service.h"
 #include "server/log.h"
+#include "server/log_metrics.h"
 #include "server/metrics.h"
 #include "server/process_metrics.h"
 #include "server/regions/region_door.h"
@@ -130,6 +131,7 @@ class AttentionServer::Impl {
         inference_service_(MakeInferenceService(&environment_, &health_)),
         region_makers_(options.regions, engine_.get(), &environment_.regions) {
     environment_.region_options = options.regions;
+    environment_.slow_request_ns = options.slow_request_ms * 1'000'000;
   }
 
   ~Impl() {
@@ -256,6 +258,7 @@ class AttentionServer::Impl {
     AppendRegionMetrics(environment_.regions.Counts(), &families);
     AppendConnectionMetrics(listeners_->gate(), &families);
     AppendTraceMetrics(exporter_.get(), &families);
+    AppendLogMetrics(&families);
     AppendProcessMetrics(&families);
     return families;
   }

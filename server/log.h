@@ -55,7 +55,8 @@ std::string RenderLogLine(std::chrono::system_clock::time_point time,
                           LogLevel level, std::string_view message,
                           std::initializer_list<LogField> fields);
 
-// Where lines go (null = stderr). For tests; not while others log.
+// Where lines go from now on (null = stderr, by whoever logs). Called with a
+// lock held: it must neither log nor wait.
 void SetLogSink(std::function<void(const std::string& line)> sink);
 
 }  // namespace attendant::server

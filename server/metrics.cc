@@ -152,6 +152,10 @@ void AddMemory(const EngineSnapshot& engine, const std::string& device,
 
 }  // namespace
 
+const char* MethodName(Method method) {
+  return kMethodNames[static_cast<int>(method)];
+}
+
 const char* GrpcCodeName(int code) {
   return kCodeNames[code < 0 || code >= kNumGrpcCodes ? 2 : code];
 }

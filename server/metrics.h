@@ -26,6 +26,7 @@ enum class Method : int {
   kOther
 };
 inline constexpr int kNumMethods = 6;
+const char* MethodName(Method method);
 inline constexpr int kNumGrpcCodes = 17;
 // Of a grpc::StatusCode, "INVALID_ARGUMENT"; UNKNOWN for other numbers.
 const char* GrpcCodeName(int code);

@@ -20,6 +20,13 @@ void AddServing(ServerOptions* o, std::vector<Option>* table) {
                                {"warning", LogLevel::kWarning},
                                {"error", LogLevel::kError}},
                               "least severe log line to write"),
+       BytesOption("log_buffer_bytes", &o->log_buffer_bytes, 16 << 10,
+                   "log lines that wait for a slow reader of stderr; what "
+                   "finds no room is lost and counted: no call waits for the "
+                   "log"),
+       IntegerOption("slow_request_ms", &o->slow_request_ms, {0, 86'400'000},
+                     "an answer that took so long has a line of its own in the "
+                     "log, with its stages; 0 = none has"),
        IntegerOption("drain_seconds", &o->drain_seconds, {0, 86'400},
                      "time that running requests get after SIGTERM"),
        IntegerOption("lame_duck_seconds", &o->lame_duck_seconds, {0, 3'600},

@@ -21,6 +21,8 @@ struct ServerOptions {
   // /metrics, /healthz, /readyz, /statusz; empty = none. Port 0 = any.
   std::string http = "127.0.0.1:9090";
   LogLevel log_level = LogLevel::kInfo;
+  int64_t log_buffer_bytes = int64_t{1} << 20;
+  int64_t slow_request_ms = 1'000;  // 0 = none is slow
 
   TlsOptions tls;      // of host:port addresses; unix sockets are plain
   std::string policy;  // file; empty = everybody may call everything

@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -13,7 +14,9 @@
 
 #include "server/accept_guard.h"
 #include "server/attention_server.h"
+#include "server/grpc_log.h"
 #include "server/log.h"
+#include "server/log_writer.h"
 #include "server/selftest/selftest.h"
 #include "server/server_info.h"
 #include "server/server_options.h"
@@ -40,6 +43,27 @@ sigset_t AwaitedSignals() {
   return signals;
 }
 
+// What is logged goes to stderr by a thread of its own, for the rest of the
+// process; flushed when this goes.
+class ProcessLog {
+ public:
+  explicit ProcessLog(const ServerOptions& options)
+      : writer_(new LogWriter(STDERR_FILENO,
+                              static_cast<size_t>(options.log_buffer_bytes))) {
+    SetLogLevel(options.log_level);
+    SetLogSink([to = writer_](const std::string& line) { to->Append(line); });
+    writer_->FlushOnFatalSignals();
+    TakeGrpcLog();
+  }
+  ~ProcessLog() { Flush(); }
+
+  void Flush() { writer_->Flush(LogWriter::kLastPatience); }
+
+ private:
+  // Never destroyed: other threads log until the process ends.
+  LogWriter* const writer_;
+};
+
 // The signal that came within `milliseconds`, or 0.
 int WaitForSignal(const sigset_t& signals, int64_t milliseconds) {
   timespec time{};
@@ -62,6 +86,12 @@ void PrintStart(const ServerOptions& options, AttentionServer& server) {
   }
   const std::string http =
       server.http_address().empty() ? "none" : server.http_address();
+  if (http != "none" && !IsLoopback(http)) {
+    Log(LogLevel::kWarning,
+        "plaintext HTTP beyond this machine: anyone who reaches the address "
+        "can read metrics, flags and errors",
+        {{"address", http}});
+  }
   std::printf(
       "attendant-server %s ready: grpc=%s http=%s backend=%s device=\"%s\" "
       "host memory bound %.1f GiB (pool %.1f + regions %.1f + %lld uploads x "
@@ -158,7 +188,7 @@ ExitCode Run(const std::vector<std::string>& arguments,
   std::signal(SIGPIPE, SIG_IGN);
 
   const ServerOptions& options = line->options;
-  SetLogLevel(options.log_level);
+  ProcessLog log(options);
   GuardAccept();
   if (line->selftest) {
     // The table is for people; the log only tells of what goes wrong.
@@ -187,6 +217,7 @@ ExitCode Run(const std::vector<std::string>& arguments,
   // gRPC's own shutdown answers calls that arrive meanwhile with CANCELLED,
   // which callers do not repeat. A closed socket is UNAVAILABLE, which they do.
   std::fflush(stdout);
+  log.Flush();
   std::_Exit(code);
 }
 

@@ -8,10 +8,37 @@
 namespace attendant::server {
 namespace {
 
-void LogFailure(const grpc::Status& answer, const CallTrace& trace,
-                const UnansweredCall& call, RecentErrors* errors) {
-  errors->Add({std::chrono::system_clock::now(), call.request_id,
-               answer.error_code(), call.stage, answer.error_message()});
+bool IsRefusal(const CallEnvironment& environment, const grpc::Status& answer) {
+  return answer.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED ||
+         (answer.error_code() == grpc::StatusCode::UNAVAILABLE &&
+          environment.draining);
+}
+
+// As the line of a call that the policy refuses (caller_access.cc).
+void LogRefusal(const grpc::ServerContextBase& context,
+                const grpc::Status& answer, const CallTrace& trace,
+                const UnansweredCall& call) {
+  if (!LogEnabled(LogLevel::kInfo)) return;
+  Log(LogLevel::kInfo, "call refused",
+      {{"audit", true},
+       {"method", MethodName(call.method)},
+       {"peer", context.peer()},
+       LogField::Optional("identity", call.identity),
+       LogField::Optional("request_id", call.request_id),
+       LogField::Optional("trace_id", trace.trace_id()),
+       {"code", static_cast<int>(answer.error_code())},
+       {"reason", answer.error_message()},
+       {"stage", StageName(call.stage)}});
+}
+
+void LogFailure(const grpc::ServerContextBase& context,
+                const grpc::Status& answer, const CallTrace& trace,
+                const UnansweredCall& call, CallEnvironment* environment) {
+  environment->errors.Add({std::chrono::system_clock::now(), call.request_id,
+                           answer.error_code(), call.stage,
+                           answer.error_message()});
+  if (IsRefusal(*environment, answer))
+    return LogRefusal(context, answer, trace, call);
   const LogLevel level = answer.error_code() == grpc::StatusCode::INTERNAL
                              ? LogLevel::kError
                              : LogLevel::kDebug;
@@ -46,7 +73,7 @@ grpc::Status EndWithoutAnswer(CallEnvironment* environment,
     environment->metrics->Finished(call.method, answer.error_code());
   } else {
     environment->metrics->Finished(answer.error_code(), outcome);
-    LogFailure(answer, trace, call, &environment->errors);
+    LogFailure(*context, answer, trace, call, environment);
   }
   trace.Respond(context);
   trace.End(outcome, {.code = answer.error_code(),

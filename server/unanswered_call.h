@@ -23,8 +23,9 @@ struct UnansweredCall {
   int64_t bytes_in = 0;
 };
 
-// Counts and traces the end; logs a failure and sets the trailer that tells
-// when to come again. Returns what the call is to be finished with.
+// Counts and traces the end; logs a failure (a refusal as an audit line) and
+// sets the trailer that tells when to come again. Returns what the call is to
+// be finished with.
 grpc::Status EndWithoutAnswer(CallEnvironment* environment,
                               grpc::ServerContextBase* context,
                               const CallTrace& trace,

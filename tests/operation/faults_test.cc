@@ -1,6 +1,9 @@
 // Faults of the machine and of the device, with traffic that must not notice.
+#include <fcntl.h>
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -100,6 +103,53 @@ TEST_F(FaultsTest, NoSpaceForLogs) {
   traffic.WaitForCalls(Calls());
   Record record("faults", "no space left for logs");
   Untouched("no space", "lines are lost, nothing else", &traffic, &record);
+}
+
+// A pipe that takes no more bytes.
+class FullPipe {
+ public:
+  explicit FullPipe(const std::string& path) {
+    EXPECT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    fd_ = ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    const std::string line(4095, '.');
+    while (::write(fd_, (line + "\n").c_str(), 4096) > 0) {
+    }
+  }
+  ~FullPipe() { ::close(fd_); }
+
+ private:
+  int fd_ = -1;
+};
+
+TEST_F(FaultsTest, NobodyReadsTheLog) {
+  ProcessSetting setting;
+  setting.stderr_path = folder_ / "pipe";
+  const FullPipe pipe(setting.stderr_path);
+  ServerProcess server(Flags({"--log_level=debug", "--log_buffer_bytes=16K"}),
+                       setting);
+  ASSERT_NE(server.grpc_address(), "");
+  SteadyTraffic traffic(TrafficTo(server.grpc_address()));
+  const auto lost = [&] {
+    return SampleOf(server.Metrics(),
+                    "attendant_log_lines_lost_total{reason=\"slow\"}");
+  };
+  EXPECT_TRUE(ComesTrue([&] { return lost() > 0; }));
+  traffic.WaitForCalls(traffic.ended() + Calls());
+  Record record("faults", "nobody reads the log's pipe");
+  record.Set("lines_lost", lost());
+  Untouched("unread log", "lines are lost and counted, nothing else waits",
+            &traffic, &record);
+  // Nor does an end wait.
+  ServerProcess another(Flags(), setting);
+  another.Signal(SIGTERM);
+  EXPECT_EQ(another.Wait(), 0);
+  // Who reads again is told.
+  std::ifstream reader(setting.stderr_path);
+  bool told = false;
+  for (std::string line; !told && std::getline(reader, line);) {
+    told = line.find("log lines were lost") != std::string::npos;
+  }
+  EXPECT_TRUE(told);
 }
 
 // A certificate for localhost that signs itself, and its key.

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "server/log.h"
+#include "server/log_writer.h"
 #include "server/metrics.h"
 #include "tests/operation/record.h"
 
@@ -77,21 +79,23 @@ void LogOne(const std::string& request_id, const AttendOutcome& outcome) {
        {"batch_requests", outcome.batch_requests}});
 }
 
-// Lines of the log go nowhere, by a system call each, while this lives.
+// Lines of the log go nowhere while this lives, by the server's own writer.
 class LogToNull {
  public:
-  LogToNull() : stderr_(dup(STDERR_FILENO)) {
-    const int file = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    dup2(file, STDERR_FILENO);
-    close(file);
+  LogToNull() : file_(open("/dev/null", O_WRONLY | O_CLOEXEC)) {
+    writer_ = std::make_unique<server::LogWriter>(file_, 1 << 20);
+    server::SetLogSink(
+        [this](const std::string& line) { writer_->Append(line); });
   }
   ~LogToNull() {
-    dup2(stderr_, STDERR_FILENO);
-    close(stderr_);
+    server::SetLogSink(nullptr);
+    writer_.reset();
+    close(file_);
   }
 
  private:
-  const int stderr_;
+  const int file_;
+  std::unique_ptr<server::LogWriter> writer_;
 };
 
 TEST(MetricsCost, OnAndOff) {

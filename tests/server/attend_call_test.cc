@@ -244,16 +244,22 @@ TEST(AttendCall, TooLargeAMessageNamesTheBound) {
   EXPECT_THAT(DetailOf(status).bound(), HasSubstr("10000"));
 }
 
-TEST(AttendCall, EnginesRefusalReachesTheCallerWithItsHint) {
+TEST(AttendCall, EnginesRefusalReachesTheCallerAndTheAuditLog) {
   ServedEngine served;
+  std::string log;
+  server::SetLogSink([&](const std::string& line) { log += line + "\n"; });
   served.engine().RefuseWith(
       server::Overloaded("queue", "3 requests", "at most 2", 123));
   grpc::ClientContext context;
   v1::AttendResponse reply;
-  const grpc::Status status =
-      served.stub().Attend(&context, MeanRequest(4, 8), &reply);
+  v1::AttendRequest request = MeanRequest(4, 8);
+  request.set_request_id("job-8");
+  const grpc::Status status = served.stub().Attend(&context, request, &reply);
+  server::SetLogSink(nullptr);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(DetailOf(status).field(), "queue");
+  EXPECT_THAT(log, HasSubstr("\"audit\":true,\"method\":\"Attend\""));
+  EXPECT_THAT(log, HasSubstr("\"request_id\":\"job-8\""));
   const auto& trailers = context.GetServerTrailingMetadata();
   const auto hint = trailers.find("grpc-retry-pushback-ms");
   ASSERT_NE(hint, trailers.end());

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <numeric>
+#include <string>
+#include <vector>
 
+#include "server/log.h"
 #include "server/tensor_copy.h"
 
 namespace attendant::server {
@@ -33,6 +37,32 @@ TEST(AttendReply, LseIsDescribedOnlyWhenAskedFor) {
   EXPECT_FALSE(DescribeAnswer(request, {}, {}, {}).has_lse());
   request.lse_spec.set_dtype(v1::DATA_TYPE_FP32);
   EXPECT_TRUE(DescribeAnswer(request, {}, {}, {}).has_lse());
+}
+
+TEST(AttendReply, OnlyAnswersThatTookLongHaveALineByDefault) {
+  std::vector<std::string> lines;
+  SetLogSink([&](const std::string& line) { lines.push_back(line); });
+  AttendOutcome outcome;
+  outcome.method = Method::kAttendStream;
+  outcome.identity = "search";
+  outcome.total_ns = 2'000'000;
+  outcome.exposed_ns[static_cast<int>(Stage::kQueue)] = 1'500'000;
+  v1::AttendResponse reply;
+  reply.set_request_id("job-7");
+  LogAnswer(reply, outcome, "", 2'000'001);
+  LogAnswer(reply, outcome, "", 0);
+  EXPECT_TRUE(lines.empty());
+  LogAnswer(reply, outcome, "", 2'000'000);
+  SetLogSink(nullptr);
+  ASSERT_EQ(lines.size(), 1u);
+  const auto line = nlohmann::json::parse(lines[0]);
+  EXPECT_EQ(line["level"], "warning");
+  EXPECT_EQ(line["message"], "slow request");
+  EXPECT_EQ(line["request_id"], "job-7");
+  EXPECT_EQ(line["identity"], "search");
+  EXPECT_EQ(line["method"], "AttendStream");
+  EXPECT_EQ(line["total_ms"], 2);
+  EXPECT_EQ(line["queue_ms"], 1.5);
 }
 
 TEST(TensorCopy, PiecesCoverEveryImageInOrder) {
