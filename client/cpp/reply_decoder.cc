@@ -86,27 +86,13 @@ Capability CapabilityOf(const v1::Capability& from) {
   return to;
 }
 
+// A bound that this build does not know stays behind.
 Bounds BoundsOf(const v1::Bounds& from) {
   Bounds to;
-  to.max_request_bytes = from.max_request_bytes();
-  to.max_response_bytes = from.max_response_bytes();
-  to.max_head_dim = from.max_head_dim();
-  to.max_batch = from.max_batch();
-  to.max_heads = from.max_heads();
-  to.max_seqlen = from.max_seqlen();
-  to.max_work_flops = from.max_work_flops();
-  to.max_queued_requests = from.max_queued_requests();
-  to.max_queued_bytes = from.max_queued_bytes();
-  to.max_request_id_chars = from.max_request_id_chars();
-  to.region_alignment_bytes = from.region_alignment_bytes();
-  to.default_deadline_ms = from.default_deadline_ms();
-  to.max_header_bytes = from.max_header_bytes();
-  to.max_expanded_bytes = from.max_expanded_bytes();
-  to.host_pool_bytes = from.host_pool_bytes();
-  to.device_pool_bytes = from.device_pool_bytes();
-  to.max_queued_flops = from.max_queued_flops();
-  to.max_uploads = from.max_uploads();
-  to.host_memory_bound_bytes = from.host_memory_bound_bytes();
+  for (const BoundField& field : BoundFields()) {
+    to.*field.value = from.GetReflection()->GetInt64(
+        from, from.GetDescriptor()->FindFieldByName(field.name));
+  }
   return to;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,24 @@ struct Bounds {
   int64_t max_queued_flops = 0;
   int64_t max_uploads = 0;
   int64_t host_memory_bound_bytes = 0;
+  int64_t max_regions = 0;
+  int64_t max_regions_per_owner = 0;
+  int64_t max_region_bytes = 0;
+  int64_t max_region_bytes_per_owner = 0;
+  int64_t region_idle_seconds = 0;
+  int64_t max_chunk_bytes = 0;
+  int64_t max_streams = 0;
+  int64_t stream_memory_bytes = 0;
 };
+
+// A bound by its name in the proto, which is the struct's too.
+struct BoundField {
+  const char* name;
+  int64_t Bounds::*value;
+};
+
+// Every one of them, in the proto's order.
+std::span<const BoundField> BoundFields();
 
 // One row of the table that says which kernel runs what.
 struct Capability {

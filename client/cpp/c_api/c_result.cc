@@ -41,20 +41,11 @@ struct OwnedInfo : attendant_server_info {
 };
 
 std::vector<attendant_bound> BoundRows(const Bounds& bounds) {
-  return {{"max_request_bytes", bounds.max_request_bytes},
-          {"max_response_bytes", bounds.max_response_bytes},
-          {"max_head_dim", bounds.max_head_dim},
-          {"max_batch", bounds.max_batch},
-          {"max_heads", bounds.max_heads},
-          {"max_seqlen", bounds.max_seqlen},
-          {"max_work_flops", bounds.max_work_flops},
-          {"max_queued_requests", bounds.max_queued_requests},
-          {"max_queued_bytes", bounds.max_queued_bytes},
-          {"max_request_id_chars", bounds.max_request_id_chars},
-          {"region_alignment_bytes", bounds.region_alignment_bytes},
-          {"default_deadline_ms", bounds.default_deadline_ms},
-          {"max_header_bytes", bounds.max_header_bytes},
-          {"max_expanded_bytes", bounds.max_expanded_bytes}};
+  std::vector<attendant_bound> rows;
+  for (const BoundField& field : BoundFields()) {
+    rows.push_back({field.name, bounds.*field.value});
+  }
+  return rows;
 }
 
 const std::vector<int32_t>& Numbers(const std::vector<DataType>& dtypes,

@@ -93,28 +93,6 @@ std::string CapabilityRow(const Capability& row) {
                          row.max_head_dim, features);
 }
 
-std::vector<std::pair<const char*, int64_t>> BoundList(const Bounds& bounds) {
-  return {{"max_request_bytes", bounds.max_request_bytes},
-          {"max_response_bytes", bounds.max_response_bytes},
-          {"max_head_dim", bounds.max_head_dim},
-          {"max_batch", bounds.max_batch},
-          {"max_heads", bounds.max_heads},
-          {"max_seqlen", bounds.max_seqlen},
-          {"max_work_flops", bounds.max_work_flops},
-          {"max_queued_requests", bounds.max_queued_requests},
-          {"max_queued_bytes", bounds.max_queued_bytes},
-          {"max_request_id_chars", bounds.max_request_id_chars},
-          {"region_alignment_bytes", bounds.region_alignment_bytes},
-          {"default_deadline_ms", bounds.default_deadline_ms},
-          {"max_header_bytes", bounds.max_header_bytes},
-          {"max_expanded_bytes", bounds.max_expanded_bytes},
-          {"host_pool_bytes", bounds.host_pool_bytes},
-          {"device_pool_bytes", bounds.device_pool_bytes},
-          {"max_queued_flops", bounds.max_queued_flops},
-          {"max_uploads", bounds.max_uploads},
-          {"host_memory_bound_bytes", bounds.host_memory_bound_bytes}};
-}
-
 ordered_json CapabilityJson(const Capability& row) {
   return {{"kernel", row.kernel},
           {"backend", Name(row.backend)},
@@ -226,8 +204,9 @@ std::string InfoText(const ServerInfo& info) {
   text += "kernels, best first\n";
   for (const Capability& row : info.capabilities) text += CapabilityRow(row);
   text += "bounds\n";
-  for (const auto& [name, value] : BoundList(info.bounds)) {
-    absl::StrAppendFormat(&text, "  %-22s %d\n", name, value);
+  for (const BoundField& field : BoundFields()) {
+    absl::StrAppendFormat(&text, "  %-22s %d\n", field.name,
+                          info.bounds.*field.value);
   }
   return text;
 }
@@ -250,8 +229,8 @@ std::string InfoJson(const ServerInfo& info) {
          {"num_sms", device.num_sms},
          {"instruction_set", device.instruction_set}});
   }
-  for (const auto& [name, value] : BoundList(info.bounds)) {
-    json["bounds"][name] = value;
+  for (const BoundField& field : BoundFields()) {
+    json["bounds"][field.name] = info.bounds.*field.value;
   }
   for (const Capability& row : info.capabilities) {
     json["capabilities"].push_back(CapabilityJson(row));

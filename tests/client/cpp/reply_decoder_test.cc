@@ -10,6 +10,11 @@
 namespace attendant::client {
 namespace {
 
+grpc::ByteBuffer AsMessage(const v1::GetServerInfoResponse& response) {
+  const grpc::Slice bytes(response.SerializeAsString());
+  return grpc::ByteBuffer(&bytes, 1);
+}
+
 TEST(ReplyDecoder, RefusesRepliesThatBreakTheContract) {
   const auto status_of = [](FakeServer::Answer answer, bool lse) {
     FakeServer server(std::move(answer));
@@ -60,6 +65,22 @@ TEST(ReplyDecoder, RefusesRepliesThatBreakTheContract) {
   EXPECT_EQ(status_of(negative, false), absl::StatusCode::kInternal);
   EXPECT_EQ(status_of(wrapped, false), absl::StatusCode::kInternal);
   EXPECT_EQ(status_of(no_lse, true), absl::StatusCode::kInternal);
+}
+
+TEST(ReplyDecoder, KnowsEveryBoundByItsName) {
+  v1::GetServerInfoResponse response;
+  v1::Bounds& bounds = *response.mutable_bounds();
+  const google::protobuf::Descriptor* names = bounds.GetDescriptor();
+  for (int i = 0; i < names->field_count(); ++i) {
+    bounds.GetReflection()->SetInt64(&bounds, names->field(i), 100 + i);
+  }
+  const auto info = DecodeServerInfo(AsMessage(response));
+  ASSERT_TRUE(info.ok()) << info.status();
+  ASSERT_EQ(BoundFields().size(), static_cast<size_t>(names->field_count()));
+  for (int i = 0; i < names->field_count(); ++i) {
+    EXPECT_EQ(BoundFields()[i].name, names->field(i)->name());
+    EXPECT_EQ(info->bounds.*BoundFields()[i].value, 100 + i);
+  }
 }
 
 }  // namespace

@@ -214,6 +214,7 @@ def test_server_info(client):
     info = client.get_server_info(timeout=TIMEOUT)
     assert info.version == (ROOT / "VERSION").read_text().strip()
     assert info.bounds["max_head_dim"] == 256
+    assert info.bounds["max_streams"] > 0
     assert {row.kernel for row in info.capabilities} >= {"cpu"}
     assert info.devices
 
