@@ -8,54 +8,14 @@
 
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/errors.h"
+#include "server/regions/mapped_memory.h"
 
 namespace attendant::server {
 namespace {
-
-class MemfdMemory final : public RegionMemory {
- public:
-  MemfdMemory(std::byte* data, int64_t bytes, bool writable,
-              std::string identity)
-      : data_(data),
-        bytes_(bytes),
-        writable_(writable),
-        identity_(std::move(identity)) {}
-  ~MemfdMemory() override {
-    pin_.reset();
-    munmap(data_, static_cast<size_t>(bytes_));
-  }
-
-  absl::Status Pin(RegionDevice* device) {
-    ASSIGN_OR_RETURN(pin_, device->Register(data_, bytes_, writable_));
-    return absl::OkStatus();
-  }
-
-  int64_t bytes() const override { return bytes_; }
-  bool writable() const override { return writable_; }
-  std::byte* host() const override { return data_; }
-  absl::Status Read(int64_t offset, int64_t bytes, std::byte* to) override {
-    std::memcpy(to, data_ + offset, static_cast<size_t>(bytes));
-    return absl::OkStatus();
-  }
-  absl::Status Write(int64_t offset, int64_t bytes,
-                     const std::byte* from) override {
-    std::memcpy(data_ + offset, from, static_cast<size_t>(bytes));
-    return absl::OkStatus();
-  }
-  std::string identity() const override { return identity_; }
-
- private:
-  std::byte* const data_;
-  const int64_t bytes_;
-  const bool writable_;
-  const std::string identity_;
-  std::shared_ptr<void> pin_;
-};
 
 absl::Status CheckSeals(int fd, bool read_only) {
   const int seals = fcntl(fd, F_GET_SEALS);
@@ -97,7 +57,7 @@ absl::StatusOr<std::unique_ptr<RegionMemory>> MapMemfd(UniqueFd fd,
   if (pages == MAP_FAILED) {
     return InvalidField("descriptor", std::strerror(errno), "mappable");
   }
-  auto memory = std::make_unique<MemfdMemory>(
+  auto memory = std::make_unique<MappedMemory>(
       static_cast<std::byte*>(pages), bytes, !read_only,
       absl::StrCat("file ", file.st_dev, ":", file.st_ino));
   if (device != nullptr) RETURN_IF_ERROR(memory->Pin(device));
