@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "server/log.h"
-#include "server/server_info.h"
+#include "server/tensor_geometry.h"
 
 namespace attendant::server {
 namespace {
@@ -92,7 +92,7 @@ v1::AttendResponse DescribeAnswer(const ValidatedRequest& request,
   served_by->set_device_index(device.index);
   served_by->set_device_uuid(device.uuid);
   served_by->set_kernel(result.kernel);
-  served_by->set_compute_dtype(WireDataType(request.problem.dtype));
+  served_by->set_compute_dtype(ToProto(request.problem.dtype));
   SetTimes(outcome.exposed_ns, outcome.total_ns, reply.mutable_exposed());
   SetTimes(outcome.busy_ns, outcome.total_ns, reply.mutable_busy());
   reply.mutable_batch()->set_requests(result.batch_requests);

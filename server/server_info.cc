@@ -95,16 +95,4 @@ std::string ServerVersion() { return ATTENDANT_VERSION; }
 
 std::string ServerBuild() { return ATTENDANT_BUILD; }
 
-v1::DataType WireDataType(kernels::DataType type) {
-  switch (type) {
-    case kernels::DataType::kFloat32:
-      return v1::DATA_TYPE_FP32;
-    case kernels::DataType::kFloat16:
-      return v1::DATA_TYPE_FP16;
-    case kernels::DataType::kBFloat16:
-      return v1::DATA_TYPE_BF16;
-  }
-  return v1::DATA_TYPE_UNSPECIFIED;
-}
-
 }  // namespace attendant::server

@@ -18,7 +18,4 @@ v1::GetServerInfoResponse DescribeServer(const DeviceDescription& device,
 std::string ServerVersion();
 std::string ServerBuild();
 
-// Of the wire, for a host type.
-v1::DataType WireDataType(kernels::DataType type);
-
 }  // namespace attendant::server

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/data_type.h"
 #include "kernels/base/status_macros.h"
-#include "server/server_info.h"
+#include "server/tensor_geometry.h"
 
 namespace attendant::server {
 namespace {
@@ -40,7 +40,7 @@ ParsedRequest MakeRequest(const Case& c) {
   header.set_return_lse(true);
   const auto set = [&](v1::TensorSpec* spec, TensorField field, int64_t rows,
                        int64_t heads) {
-    spec->set_dtype(WireDataType(c.dtype));
+    spec->set_dtype(ToProto(c.dtype));
     spec->set_layout(v1::LAYOUT_BSHD);
     for (const int64_t n : {int64_t{1}, rows, heads, c.head_dim}) {
       spec->add_shape(n);
