@@ -5,9 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <set>
 #include <string>
@@ -16,15 +13,12 @@
 #include "server/access_policy.h"
 #include "server/errors.h"
 #include "server/server_options.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace attendant::server {
 namespace {
 
-void Require(bool condition, const std::string& what) {
-  if (condition) return;
-  std::fprintf(stderr, "violated: %s\n", what.c_str());
-  std::abort();
-}
+using fuzz::Require;
 
 // Every setting as it is shown, given again, is the same setting.
 void CheckLine(const absl::StatusOr<CommandLine>& line) {
@@ -127,10 +121,7 @@ int WriteSeeds(const std::string& folder) {
 }  // namespace attendant::server
 
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
-  if (*argc == 3 && std::strcmp((*argv)[1], "--seeds") == 0) {
-    std::exit(attendant::server::WriteSeeds((*argv)[2]));
-  }
-  return 0;
+  return attendant::fuzz::Start(*argc, *argv, attendant::server::WriteSeeds);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -2,8 +2,6 @@
 // validator: see README.md.
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <random>
@@ -12,17 +10,14 @@
 #include "server/errors.h"
 #include "server/infer_translation.h"
 #include "server/problem_validator.h"
+#include "tests/fuzz/fuzz_target.h"
 #include "tests/testing/request_invariants.h"
 #include "tests/testing/wire_bytes.h"
 
 namespace attendant {
 namespace {
 
-void Require(bool condition, const std::string& what) {
-  if (condition) return;
-  std::fprintf(stderr, "violated: %s\n", what.c_str());
-  std::abort();
-}
+using fuzz::Require;
 
 void RequireDetail(const absl::Status& status) {
   Require(server::DetailOf(status).has_value() || absl::IsNotFound(status),
@@ -100,11 +95,8 @@ int WriteSeeds(const std::string& folder) {
 }  // namespace attendant
 
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
-  if (*argc == 3 && std::strcmp((*argv)[1], "--seeds") == 0) {
-    std::exit(attendant::WriteSeeds((*argv)[2]));
-  }
   google::protobuf::SetLogHandler(nullptr);
-  return 0;
+  return attendant::fuzz::Start(*argc, *argv, attendant::WriteSeeds);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -16,6 +15,7 @@
 #include "server/problem_validator.h"
 #include "server/stream_message.h"
 #include "server/upload.h"
+#include "tests/fuzz/fuzz_target.h"
 #include "tests/testing/malformed_requests.h"
 #include "tests/testing/stream_call.h"
 #include "tests/testing/wire_bytes.h"
@@ -23,11 +23,7 @@
 namespace attendant {
 namespace {
 
-void Require(bool condition, const std::string& what) {
-  if (condition) return;
-  std::fprintf(stderr, "violated: %s\n", what.c_str());
-  std::abort();
-}
+using fuzz::Require;
 
 // Memory of its own, and an answer of zeros as soon as a job is submitted.
 class InstantEngine final : public server::AttentionEngine {
@@ -191,11 +187,8 @@ int WriteSeeds(const std::string& folder) {
 }  // namespace attendant
 
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
-  if (*argc == 3 && std::strcmp((*argv)[1], "--seeds") == 0) {
-    std::exit(attendant::WriteSeeds((*argv)[2]));
-  }
   google::protobuf::SetLogHandler(nullptr);
-  return 0;
+  return attendant::fuzz::Start(*argc, *argv, attendant::WriteSeeds);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -215,6 +208,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     if (open) stream.End();
   }
-  attendant::Require(engine.used_bytes() == 0, "memory given back");
+  attendant::fuzz::Require(engine.used_bytes() == 0, "memory given back");
   return 0;
 }

@@ -2,8 +2,6 @@
 // format. What is read is written and read again, and must be the same.
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <span>
@@ -13,16 +11,13 @@
 #include "client/cpp/formats/npy.h"
 #include "client/cpp/formats/safetensors.h"
 #include "client/cpp/formats/zip_archive.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace {
 
 using namespace attendant::client::formats;
 
-void Require(bool condition, const char* what) {
-  if (condition) return;
-  std::fprintf(stderr, "%s\n", what);
-  std::abort();
-}
+using ::attendant::fuzz::Require;
 
 bool Same(const FileTensor& a, const FileTensor& b) {
   return a.name == b.name && a.type == b.type && a.shape == b.shape &&
@@ -95,10 +90,7 @@ int WriteSeeds(const std::string& folder) {
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
-  if (*argc == 3 && std::strcmp((*argv)[1], "--seeds") == 0) {
-    std::exit(WriteSeeds((*argv)[2]));
-  }
-  return 0;
+  return attendant::fuzz::Start(*argc, *argv, WriteSeeds);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

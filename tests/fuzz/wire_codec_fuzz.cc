@@ -2,14 +2,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <random>
 #include <string>
 
 #include "server/errors.h"
 #include "server/wire_codec.h"
+#include "tests/fuzz/fuzz_target.h"
 #include "tests/testing/malformed_requests.h"
 #include "tests/testing/request_invariants.h"
 #include "tests/testing/wire_bytes.h"
@@ -17,11 +16,7 @@
 namespace attendant {
 namespace {
 
-void Require(bool condition, const std::string& what) {
-  if (condition) return;
-  std::fprintf(stderr, "violated: %s\n", what.c_str());
-  std::abort();
-}
+using fuzz::Require;
 
 // Our parser on slices of odd sizes against protobuf's.
 void CheckParse(const std::string& bytes, std::mt19937* random) {
@@ -80,12 +75,9 @@ int WriteSeeds(const std::string& folder) {
 }  // namespace attendant
 
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
-  if (*argc == 3 && std::strcmp((*argv)[1], "--seeds") == 0) {
-    std::exit(attendant::WriteSeeds((*argv)[2]));
-  }
   // Not about invalid UTF-8, which we refuse ourselves.
   google::protobuf::SetLogHandler(nullptr);
-  return 0;
+  return attendant::fuzz::Start(*argc, *argv, attendant::WriteSeeds);
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -98,9 +90,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto validated = attendant::testing::ValidateFitted(request, kMaxBytes);
   if (validated.ok()) {
     const std::string bad = attendant::testing::InvariantViolation(**validated);
-    attendant::Require(bad.empty(), bad);
+    attendant::fuzz::Require(bad.empty(), bad);
   } else {
-    attendant::Require(
+    attendant::fuzz::Require(
         attendant::server::DetailOf(validated.status()).has_value(), "detail");
   }
   return 0;
