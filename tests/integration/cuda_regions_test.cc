@@ -75,6 +75,14 @@ class CudaRegionsTest : public ::testing::Test {
         server_->grpc_address(), grpc::InsecureChannelCredentials()));
   }
 
+  static v1::RegisterCudaIpcRequest RequestFor(const CudaExport& memory) {
+    v1::RegisterCudaIpcRequest request;
+    request.set_handle(memory.handle());
+    request.set_byte_length(memory.bytes());
+    request.set_device_uuid(CudaUuid());
+    return request;
+  }
+
   grpc::Status RegisterIpc(const v1::RegisterCudaIpcRequest& request,
                            v1::RegionStatus* region) {
     grpc::ClientContext context;
@@ -144,10 +152,7 @@ TEST_F(CudaRegionsTest, IpcMemoryHasTheInlineAnswersBits) {
   for (const Shape& shape : kShapes) {
     auto memory = CudaExport::CreateIpc(4 * shape.Step() + (2 << 20));
     ASSERT_TRUE(memory.ok()) << memory.status();
-    v1::RegisterCudaIpcRequest request;
-    request.set_handle((*memory)->handle());
-    request.set_byte_length((*memory)->bytes());
-    request.set_device_uuid(CudaUuid());
+    const v1::RegisterCudaIpcRequest request = RequestFor(**memory);
     v1::RegionStatus region, again;
     const grpc::Status status = RegisterIpc(request, &region);
     ASSERT_TRUE(status.ok()) << status.error_message();
@@ -166,6 +171,29 @@ TEST_F(CudaRegionsTest, IpcMemoryHasTheInlineAnswersBits) {
       SampleOf(server_->Metrics(), "attendant_region_bytes{kind=\"cuda_ipc\"}"),
       0);
 }
+
+// An event that another process may wait for.
+class ProducersEvent {
+ public:
+  ProducersEvent() {
+    EXPECT_EQ(cudaEventCreateWithFlags(
+                  &event_, cudaEventDisableTiming | cudaEventInterprocess),
+              cudaSuccess);
+  }
+  ~ProducersEvent() { cudaEventDestroy(event_); }
+  ProducersEvent(const ProducersEvent&) = delete;
+  ProducersEvent& operator=(const ProducersEvent&) = delete;
+
+  cudaEvent_t get() const { return event_; }
+  std::string handle() const {
+    cudaIpcEventHandle_t handle;
+    EXPECT_EQ(cudaIpcGetEventHandle(&handle, event_), cudaSuccess);
+    return {reinterpret_cast<const char*>(&handle), sizeof(handle)};
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
 
 // Work on the GPU that does not end before it is let.
 class Gate {
@@ -197,17 +225,9 @@ TEST_F(CudaRegionsTest, ACallWaitsForTheProducersEventAndHoldsUpNobodyElse) {
   ASSERT_EQ(cudaMemcpy((*made)->data(), tensors.data(), tensors.size() * 2,
                        cudaMemcpyHostToDevice),
             cudaSuccess);
-  cudaEvent_t event;
-  ASSERT_EQ(cudaEventCreateWithFlags(
-                &event, cudaEventDisableTiming | cudaEventInterprocess),
-            cudaSuccess);
-  cudaIpcEventHandle_t handle;
-  ASSERT_EQ(cudaIpcGetEventHandle(&handle, event), cudaSuccess);
-  v1::RegisterCudaIpcRequest request;
-  request.set_handle((*memory)->handle());
-  request.set_byte_length((*memory)->bytes());
-  request.set_device_uuid(CudaUuid());
-  request.set_ready_event(&handle, sizeof(handle));
+  const ProducersEvent event;
+  v1::RegisterCudaIpcRequest request = RequestFor(**memory);
+  request.set_ready_event(event.handle());
   v1::RegionStatus region;
   const grpc::Status status = RegisterIpc(request, &region);
   ASSERT_TRUE(status.ok()) << status.error_message();
@@ -219,7 +239,7 @@ TEST_F(CudaRegionsTest, ACallWaitsForTheProducersEventAndHoldsUpNobodyElse) {
   ASSERT_EQ(cudaMemcpyAsync((*memory)->data(), (*made)->data(), bytes,
                             cudaMemcpyDeviceToDevice, stream),
             cudaSuccess);
-  ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(event.get(), stream), cudaSuccess);
   AttendArgs args = Args(kShape, (*memory)->data());
   args.out = {(*memory)->data() + 3 * kShape.Step(),
               static_cast<size_t>(kShape.Bytes())};
@@ -248,7 +268,6 @@ TEST_F(CudaRegionsTest, ACallWaitsForTheProducersEventAndHoldsUpNobodyElse) {
   ASSERT_TRUE(expected.ok());
   EXPECT_EQ(std::memcmp(out.data(), expected->out.data, out.size()), 0);
   cudaStreamDestroy(stream);
-  cudaEventDestroy(event);
 }
 
 // A producer that never gets there: its call ends in time, and others go on.
@@ -256,24 +275,16 @@ TEST_F(CudaRegionsTest, AnEventThatNeverComesEndsItsOwnCallAlone) {
   constexpr Shape kShape{128, 2, 64};
   auto memory = CudaExport::CreateIpc(4 << 20);
   ASSERT_TRUE(memory.ok());
-  cudaEvent_t event;
-  ASSERT_EQ(cudaEventCreateWithFlags(
-                &event, cudaEventDisableTiming | cudaEventInterprocess),
-            cudaSuccess);
-  cudaIpcEventHandle_t handle;
-  ASSERT_EQ(cudaIpcGetEventHandle(&handle, event), cudaSuccess);
-  v1::RegisterCudaIpcRequest request;
-  request.set_handle((*memory)->handle());
-  request.set_byte_length((*memory)->bytes());
-  request.set_device_uuid(CudaUuid());
-  request.set_ready_event(&handle, sizeof(handle));
+  const ProducersEvent event;
+  v1::RegisterCudaIpcRequest request = RequestFor(**memory);
+  request.set_ready_event(event.handle());
   v1::RegionStatus region;
   ASSERT_TRUE(RegisterIpc(request, &region).ok());
   cudaStream_t stream;
   ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
             cudaSuccess);
   Gate gate(stream);
-  ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
+  ASSERT_EQ(cudaEventRecord(event.get(), stream), cudaSuccess);
   AttendArgs args = Args(kShape, (*memory)->data());
   args.shared = {{(*memory)->data(), (*memory)->bytes(), region.name()}};
   const auto late = client_->Attend(args, std::chrono::milliseconds(300));
@@ -287,7 +298,6 @@ TEST_F(CudaRegionsTest, AnEventThatNeverComesEndsItsOwnCallAlone) {
   gate.Open();
   EXPECT_TRUE(client_->Attend(args, kTimeout).ok());
   cudaStreamDestroy(stream);
-  cudaEventDestroy(event);
 }
 
 TEST_F(CudaRegionsTest, WhatCannotBeOpenedIsNamed) {
@@ -300,10 +310,7 @@ TEST_F(CudaRegionsTest, WhatCannotBeOpenedIsNamed) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
     EXPECT_THAT(status.error_message(), HasSubstr(text));
   };
-  v1::RegisterCudaIpcRequest good;
-  good.set_handle((*memory)->handle());
-  good.set_byte_length(4 << 20);
-  good.set_device_uuid(CudaUuid());
+  const v1::RegisterCudaIpcRequest good = RequestFor(**memory);
   v1::RegisterCudaIpcRequest bad = good;
   bad.set_device_uuid("GPU-00000000-0000-0000-0000-000000000000");
   expect(bad, "the GPU that this server uses");
