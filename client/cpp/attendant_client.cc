@@ -14,6 +14,7 @@
 #include "client/cpp/reply_decoder.h"
 #include "client/cpp/request_encoder.h"
 #include "client/cpp/retry_policy.h"
+#include "client/cpp/server_list.h"
 
 namespace attendant::client {
 namespace {
@@ -58,7 +59,7 @@ absl::Status CheckOptions(const std::string& target,
     return InvalidField("connections", absl::StrCat(options.connections),
                         ">= 1");
   }
-  if (options.balance && options.road == Road::kStriped) {
+  if (IsBalanced(target, options) && options.road == Road::kStriped) {
     return InvalidField("road", "kStriped", "another one, with balance");
   }
   if (options.stripes < 2 || options.stripes > 64) {
@@ -219,7 +220,10 @@ absl::StatusOr<Client> Client::Create(const std::string& target,
                                       ClientOptions options) {
   absl::Status status = CheckOptions(target, options);
   if (!status.ok()) return status;
-  return Client(std::make_unique<Impl>(target, options));
+  const absl::StatusOr<std::string> grpc_target = GrpcTarget(target);
+  if (!grpc_target.ok()) return grpc_target.status();
+  options.balance = IsBalanced(target, options);
+  return Client(std::make_unique<Impl>(*grpc_target, options));
 }
 
 absl::StatusOr<AttendResult> Client::Attend(const AttendArgs& args,

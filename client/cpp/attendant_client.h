@@ -65,10 +65,10 @@ struct ClientOptions {
   // TCP connections that calls are spread over: one carries about 2 GB/s.
   int connections = 1;
   // Calls go in turn to all servers that the target's name stands for
-  // ("dns:///name:port", "ipv4:10.0.0.1:50051,10.0.0.2:50051") and that say
-  // they are ready (grpc.health.v1); with retries, restarts of one after the
-  // other lose no call. A call then goes to one server by one stream at most:
-  // kStriped is refused.
+  // ("dns:///name:port") and that say they are ready (grpc.health.v1); with
+  // retries, restarts of one after the other lose no call. A target that is a
+  // list ("10.0.0.1:50051,10.0.0.2:50051") means this. A call then goes to one
+  // server by one stream at most: kStriped is refused.
   bool balance = false;
   Road road = Road::kAuto;
   // Connections that one kStriped call uses, opened by the first: 2 to 64.
@@ -88,8 +88,8 @@ struct ClientOptions {
 // the first call and reconnects by itself.
 class Client {
  public:
-  // target: "host:port", "dns:///name:port", "unix:/path" and gRPC's other
-  // forms. INVALID_ARGUMENT for options that contradict each other.
+  // target: "host:port", "dns:///name:port", "unix:/path", gRPC's other forms,
+  // or addresses by commas. INVALID_ARGUMENT for options that contradict each other.
   static absl::StatusOr<Client> Create(const std::string& target,
                                        ClientOptions options = {});
   Client(Client&&) noexcept;

@@ -8,6 +8,7 @@
 
 #include "client/cpp/door_chooser.h"
 #include "client/cpp/ipc_door.h"
+#include "client/cpp/server_list.h"
 #include "client/cpp/shm_door.h"
 
 namespace attendant::client {
@@ -20,7 +21,7 @@ class AutoDoor final : public Door {
   AutoDoor(std::string target, ClientOptions options, Client client)
       : target_(std::move(target)),
         options_(std::move(options)),
-        same_host_(IsSameHost(target_)),
+        same_host_(IsSameHost(target_) && !IsBalanced(target_, options_)),
         client_(std::move(client)) {}
 
   const std::string& name() const override {

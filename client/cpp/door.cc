@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cpp/auto_door.h"
 #include "client/cpp/ipc_door.h"
+#include "client/cpp/server_list.h"
 #include "client/cpp/shm_door.h"
 
 namespace attendant::client {
@@ -60,6 +61,8 @@ Opened OpenStream(const std::string& target, const ClientOptions& options) {
 }
 
 Opened OpenStriped(const std::string& target, const ClientOptions& options) {
+  absl::Status status = CheckDoorBalances("striped", target, options);
+  if (!status.ok()) return status;
   return OpenRoad("striped", Road::kStriped, {.overlaps = true}, target,
                   options);
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/door.h"
+#include "client/cpp/server_list.h"
 #include "client/cpp/shared_tensors.h"
 
 namespace attendant::client {
@@ -13,6 +14,8 @@ namespace attendant::client {
 absl::StatusOr<SameHostClient> ConnectSameHost(std::string_view door,
                                                const std::string& target,
                                                const ClientOptions& options) {
+  absl::Status status = CheckDoorBalances(std::string(door), target, options);
+  if (!status.ok()) return status;
   ClientOptions with_owner = options;
   if (with_owner.region_owner.empty()) {
     with_owner.region_owner = RandomRegionOwner();

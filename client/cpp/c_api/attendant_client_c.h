@@ -25,8 +25,8 @@
 extern "C" {
 #endif
 
-/* Grows when a struct or a function is added; see attendant_abi_version. */
-#define ATTENDANT_ABI_VERSION 2
+/* Grows when a struct, a field or a function is added; see attendant_abi_version. */
+#define ATTENDANT_ABI_VERSION 3
 
 /* Numbers of attendant.v1.DataType, Layout and CausalAlignment. */
 enum {
@@ -89,9 +89,11 @@ typedef struct attendant_client_options {
   int64_t initial_backoff_ms; /* 0 = 100 */
   int64_t max_backoff_ms;     /* 0 = 5,000 */
   int32_t max_async_calls;    /* threads for attendant_attend_start; 0 = 64 */
+  int32_t balance;            /* calls go in turn to all of target's servers */
 } attendant_client_options;
 
-/* Connects at the first call. options may be NULL. */
+/* Connects at the first call. options may be NULL. A target of several addresses
+ * by commas means balance, which the doors of one server have not. */
 attendant_error* attendant_client_create(
     const char* target, const attendant_client_options* options,
     attendant_client** client);

@@ -149,6 +149,7 @@ absl::StatusOr<CClientOptions> ToClientOptions(
   client.client_key = Text(from->client_key);
   client.server_name = Text(from->server_name);
   client.token = Text(from->token);
+  client.balance = from->balance != 0;
   client.allow_token_without_tls = from->allow_token_without_tls != 0;
   if (from->door != nullptr) to.door = from->door;
   const auto milliseconds = [](int64_t value, std::chrono::milliseconds* to) {

@@ -79,9 +79,9 @@ absl::StatusOr<Job> PrepareJob(const Flags& flags) {
   if (!request.ok()) return request.status();
   job.request = *std::move(request);
   const std::string target = TargetOf(flags);
-  absl::StatusOr<std::unique_ptr<Door>> door =
-      OpenDoor(ResolveDoor(name, target, TensorBytesOf(job.request.args)),
-               target, *options);
+  absl::StatusOr<std::unique_ptr<Door>> door = OpenDoor(
+      ResolveDoor(name, target, *options, TensorBytesOf(job.request.args)),
+      target, *options);
   if (!door.ok()) return door.status();
   job.door = *std::move(door);
   return job;

@@ -14,7 +14,10 @@ namespace attendant::client::cli {
 namespace {
 
 constexpr FlagSpec kFlags[] = {
-    {"server", "HOST:PORT", "the server, or unix:/path [localhost:50051]"},
+    {"server", "HOST:PORT",
+     "the server, unix:/path, or several addresses by commas, which take the "
+     "calls in turn [localhost:50051]"},
+    {"balance", "", "all servers behind --server's name take calls in turn"},
     {"timeout", "SECONDS", "for the whole call, retries included [60]"},
     {"max-attempts", "N", "calls made at most while it may help [5]"},
     {"tls", "", "encrypt, and check the server's certificate"},
@@ -59,6 +62,7 @@ absl::StatusOr<ClientOptions> OptionsOf(const Flags& flags) {
   ClientOptions options;
   options.tls = flags.Switch("tls");
   options.server_name = flags.String("server-name");
+  options.balance = flags.Switch("balance");
   options.allow_token_without_tls = flags.Switch("allow-token-without-tls");
   const char* token = std::getenv("ATTENDANT_TOKEN");
   if (token != nullptr) options.token = token;

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/client_error.h"
 #include "client/cpp/door_chooser.h"
+#include "client/cpp/server_list.h"
 #include "client/cpp/shm_door.h"
 
 namespace attendant::client::cli {
@@ -26,15 +27,17 @@ absl::Status CheckDoorName(const std::string& name) {
 }
 
 std::string ResolveDoor(const std::string& name, const std::string& target,
-                        int64_t request_bytes) {
+                        const ClientOptions& options, int64_t request_bytes) {
   if (name != "auto") return name;
+  const bool balanced = IsBalanced(target, options);
   DoorSituation situation;
-  situation.same_host = IsSameHost(target);
+  situation.same_host = !balanced && IsSameHost(target);
   situation.request_bytes = request_bytes;
   situation.offered = DoorsOfThisBuild();
   if (!situation.same_host || !ServerSharesMemory(target)) {
     std::erase(situation.offered, "shm");
   }
+  if (balanced) std::erase(situation.offered, "striped");
   return ChooseDoor(situation);
 }
 

@@ -20,7 +20,7 @@ absl::Status CheckDoorName(const std::string& name);
 
 // `name`, or for "auto" the best door of this build for so many bytes.
 std::string ResolveDoor(const std::string& name, const std::string& target,
-                        int64_t request_bytes);
+                        const ClientOptions& options, int64_t request_bytes);
 
 // Bytes of q, k and v (or qkv) of a request.
 int64_t TensorBytesOf(const AttendArgs& args);

@@ -45,7 +45,8 @@ class AttendFuture(futures.Future[AttendResult]):
 class Client:
     """Thread-safe. Connects at the first call and reconnects by itself.
 
-    target is "host:port", "unix:/path" or another of gRPC's forms. core is
+    target is "host:port", "unix:/path" or another of gRPC's forms, or several
+    addresses by commas, which take the calls in turn. core is
     "native" (libattendant_client.so), "grpcio", or "auto": the first that is
     there. door names how tensors travel: "unary", or another of the native
     library's (client/cpp/door.h); "auto" chooses for every call, and copies

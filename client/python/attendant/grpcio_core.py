@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from typing import Any
@@ -55,6 +56,13 @@ def _channel_options(connection: Connection) -> list[tuple[str, Any]]:
         ("grpc.http2.lookahead_bytes", 8 << 20),
         ("grpc.http2.max_frame_size", 4 << 20),
     ]
+    if connection.balance or connection.is_list:
+        # Servers that say they are not ready are passed over.
+        config = {
+            "loadBalancingConfig": [{"round_robin": {}}],
+            "healthCheckConfig": {"serviceName": ""},
+        }
+        options.append(("grpc.service_config", json.dumps(config)))
     if connection.server_name:
         options.append(("grpc.ssl_target_name_override", connection.server_name))
     return options
@@ -110,10 +118,11 @@ class BlockingCore:
         self._retry = retry
         self._metadata = connection.metadata()
         options = _channel_options(connection)
+        target = connection.grpc_target
         self._channel = (
-            grpc.secure_channel(connection.target, _credentials(connection), options)
+            grpc.secure_channel(target, _credentials(connection), options)
             if connection.tls
-            else grpc.insecure_channel(connection.target, options)
+            else grpc.insecure_channel(target, options)
         )
 
     def close(self) -> None:
@@ -163,12 +172,11 @@ class AsyncCore:
         self._retry = retry
         self._metadata = connection.metadata()
         options = _channel_options(connection)
+        target = connection.grpc_target
         self._channel = (
-            grpc.aio.secure_channel(
-                connection.target, _credentials(connection), options
-            )
+            grpc.aio.secure_channel(target, _credentials(connection), options)
             if connection.tls
-            else grpc.aio.insecure_channel(connection.target, options)
+            else grpc.aio.insecure_channel(target, options)
         )
 
     async def close(self) -> None:

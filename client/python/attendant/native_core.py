@@ -125,6 +125,7 @@ class NativeCore:
             stall_timeout_ms=_milliseconds(connection.stall_timeout),
             initial_backoff_ms=_milliseconds(retry.initial_backoff),
             max_backoff_ms=_milliseconds(retry.max_backoff),
+            balance=connection.balance,
         )
         handle = c_void_p()
         self.raise_for(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 HAS_SOFTMAX_SCALE, HAS_SOFTCAP, HAS_WINDOW_LEFT, HAS_WINDOW_RIGHT = 1, 2, 4, 8
 HAS_CUDA_STREAM = 16
 
@@ -41,6 +41,7 @@ class ClientOptions(Structure):
         ("initial_backoff_ms", c_int64),
         ("max_backoff_ms", c_int64),
         ("max_async_calls", c_int32),
+        ("balance", c_int32),
     ]
 
 

@@ -255,3 +255,22 @@ def test_refuses_every_truncated_reply():
     for size in range(len(reply)):
         with pytest.raises(attendant.AttendantError):
             decode_response(reply[:size], 1)
+
+
+def test_servers_of_a_list_take_calls_in_turn(attend, fake):
+    servers = [fake(echo_q), fake(echo_q)]
+    both = ",".join(server.target for server in servers)
+    for _ in range(100):
+        assert np.array_equal(attend(both).out, Q)
+        if all(server.calls for server in servers):
+            break
+    assert all(server.calls for server in servers)
+    by_scheme = {"client_options": {"balance": True}}
+    assert np.array_equal(attend("ipv4:" + both, **by_scheme).out, Q)
+
+
+@pytest.mark.parametrize("target", ["gpu1:5,gpu2:5", "10.0.0.1:5,[::1]:5", "::1:5,"])
+def test_a_list_of_names_is_refused(target, core):
+    with pytest.raises(attendant.AttendantError) as caught:
+        attendant.Client(target, core=core)
+    assert caught.value.field == "target"

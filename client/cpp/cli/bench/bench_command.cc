@@ -52,7 +52,7 @@ std::string DoorFor(const BenchCase& one, const Target& target) {
   for (const BenchShape& shape : one.shapes) {
     bytes = std::max(bytes, InputBytes(shape, one.options.dtype));
   }
-  return ResolveDoor(one.door, target.address, bytes);
+  return ResolveDoor(one.door, target.address, target.options, bytes);
 }
 
 // A door, and for each caller and shape a request in the door's own memory.

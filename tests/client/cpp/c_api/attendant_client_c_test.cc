@@ -315,6 +315,30 @@ TEST_F(CClientTest, FreeingTheClientCancelsAndTellsEveryCallback) {
   EXPECT_EQ(told.results, 0);
 }
 
+TEST_F(CClientTest, SeveralServersTakeCallsInTurn) {
+  FakeServer first(EchoQ), second(EchoQ);
+  attendant_client_options options{};
+  options.struct_size = sizeof options;
+  options.balance = 1;
+  const std::string both = "ipv4:" + first.target() + "," + second.target();
+  ASSERT_EQ(attendant_client_create(both.c_str(), &options, &client_), nullptr);
+  const Args args;
+  while (first.calls() == 0 || second.calls() == 0) {
+    attendant_result* result = nullptr;
+    ASSERT_EQ(attendant_attend(client_, &args, kPatient, nullptr, &result),
+              nullptr);
+    attendant_result_free(result);
+  }
+  // What has to reach one server is refused.
+  options.door = "shm";
+  attendant_client* none = nullptr;
+  attendant_error* error =
+      attendant_client_create(both.c_str(), &options, &none);
+  ASSERT_NE(error, nullptr);
+  EXPECT_STREQ(error->field, "door");
+  attendant_error_free(error);
+}
+
 TEST_F(CClientTest, NullsAreRefused) {
   attendant_result* result = nullptr;
   attendant_error* error =
