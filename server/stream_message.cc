@@ -213,6 +213,12 @@ absl::StatusOr<StreamPart> ParseStreamRequest(const grpc::ByteBuffer& message) {
   }
 }
 
+absl::Status NoSuchUpload() {
+  return WithDetail(
+      absl::NotFoundError("join.upload_id names no upload under way"),
+      "join.upload_id", "unknown", "the id of an upload under way");
+}
+
 grpc::ByteBuffer EncodeAccepted(const v1::UploadAccepted& accepted) {
   return EncodePart(Response::kAcceptedFieldNumber, accepted);
 }

@@ -42,6 +42,9 @@ using StreamPart = std::variant<StreamHeader, StreamJoin, StreamChunk>;
 // UNIMPLEMENTED (an unknown field anywhere).
 absl::StatusOr<StreamPart> ParseStreamRequest(const grpc::ByteBuffer& message);
 
+// NOT_FOUND, of a join; it does not repeat the id.
+absl::Status NoSuchUpload();
+
 grpc::ByteBuffer EncodeAccepted(const v1::UploadAccepted& accepted);
 grpc::ByteBuffer EncodeFinal(const v1::AttendResponse& answer);
 

@@ -141,7 +141,7 @@ v1::UploadAccepted Upload::Accepted(int64_t window_bytes) const {
 absl::Status Upload::Join(const std::shared_ptr<UploadStream>& stream) {
   std::lock_guard lock(mu_);
   if (!status_.ok() || closed_) {
-    return absl::NotFoundError("join.upload_id names no upload under way");
+    return NoSuchUpload();
   }
   if (static_cast<int64_t>(streams_.size()) >= kMaxStreams) {
     return InvalidField("join", absl::StrCat("stream ", streams_.size() + 1),

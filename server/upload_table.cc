@@ -32,7 +32,7 @@ absl::StatusOr<std::shared_ptr<Upload>> UploadTable::Find(
     if (found != uploads_.end()) upload = found->second.lock();
   }
   if (upload != nullptr && upload->owner() == owner) return upload;
-  return absl::NotFoundError("join.upload_id names no upload under way");
+  return NoSuchUpload();
 }
 
 int64_t UploadTable::size() const {

@@ -54,11 +54,9 @@ TEST(MalformedStreams, EachIsRefusedAndTheNextCallServed) {
     const grpc::Status status = Send(served.channel(), malformed.messages);
     EXPECT_EQ(status.error_code(), malformed.code) << status.error_message();
     const v1::ErrorDetail detail = DetailOf(status);
-    if (malformed.code != grpc::StatusCode::NOT_FOUND) {
-      EXPECT_EQ(detail.field(), malformed.field);
-      EXPECT_THAT(detail.value(), HasSubstr(malformed.value));
-      EXPECT_THAT(detail.bound(), HasSubstr(malformed.bound));
-    }
+    EXPECT_EQ(detail.field(), malformed.field);
+    EXPECT_THAT(detail.value(), HasSubstr(malformed.value));
+    EXPECT_THAT(detail.bound(), HasSubstr(malformed.bound));
     v1::AttendResponse reply;
     ASSERT_TRUE(AttendByStreams({&served.stub()}, StreamedRequest(),
                                 {.chunk_bytes = 16}, &reply)
