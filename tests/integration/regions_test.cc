@@ -188,6 +188,19 @@ TEST_P(RegionRoadTest, AnotherOwnersRegionIsNoRegion) {
       << "no owner at all";
 }
 
+// A buffer is the server's own memory, so another owner may have had it before.
+TEST_P(RegionRoadTest, ANewBufferShowsNothingOfAFormerOwner) {
+  if (GetParam() != Road::kHostBuffer && GetParam() != Road::kDeviceBuffer) {
+    GTEST_SKIP() << "the caller's own memory";
+  }
+  for (int turn = 0; turn < 4; ++turn) {
+    RegionRoad buffer(&server_, GetParam(), kRegionBytes);
+    EXPECT_EQ(buffer.Read(0, kRegionBytes).find_first_not_of('\0'),
+              std::string::npos);
+    buffer.Write(0, std::string(kRegionBytes, '\x5e'));
+  }
+}
+
 TEST_P(RegionRoadTest, ReleasedInUseByEightThreadsNothingIsLeft) {
   if (TestsOnCuda()) GTEST_SKIP() << "the request is fp32";
   // Another size than anything else maps.
