@@ -14,7 +14,13 @@ done
 ln -s usr/lib "$target/lib"
 ln -s usr/lib64 "$target/lib64"
 mkdir -p "$target/usr/lib64"
-ldd "${programs[@]}" | grep -oE '/[^ ]+\.so[^ ]*' | sort -u |
+libc=$(ldd "${programs[0]}" | grep -oE '/[^ ]+/libc\.so\.6')
+# The driver's libcuda.so.1 asks for three that glibc has since put into libc: without
+# them a container with a GPU finds none.
+{
+  ldd "${programs[@]}" | grep -oE '/[^ ]+\.so[^ ]*'
+  printf "$(dirname "$libc")/%s\n" libdl.so.2 libpthread.so.0 librt.so.1
+} | sort -u |
   while read -r library; do
     install -D -m 755 "$(realpath "$library")" \
       "$target/$(realpath "$(dirname "$library")")/$(basename "$library")"

@@ -1,10 +1,16 @@
 """Builds the container image, runs it without privileges, calls it from outside.
 
-container_test.py ATTENDANT [--cuda] [--cache DIR] [--results FILE]: buildah
+container_test.py [ATTENDANT] [--cuda] [--cache DIR] [--results FILE]: buildah
 builds deploy/container on a base that mmdebstrap makes, runc runs it with a
 read-only root, no capabilities and user 1000; ATTENDANT and Prometheus' promtool
 talk to it. No daemon. Needs root; without the tools the exit code is 77, for
 "skipped". --cache: a compiler cache, for developing. --results: a JSON file.
+
+--root BUILD|ARCHIVE takes the root that collect.sh makes of a build, or an archive of
+one, instead of building the image; then ATTENDANT may be left out: the image's own
+command is run, by its own loader. --gpu mounts this machine's driver and devices in, as NVIDIA's
+container toolkit does, and wants answers of a GPU. --runtime=chroot: where runc
+cannot run, system calls make the same confinement.
 """
 
 import argparse
@@ -16,41 +22,29 @@ import pathlib
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 import unittest
 import urllib.request
 
-ROOT = pathlib.Path(__file__).parents[2]
-CONTAINER = ROOT / "deploy/container"
-TOOLS = ("buildah", "runc", "mmdebstrap", "promtool")
+from container_image import ROOT, BuiltImage, GivenRoot, run
+from container_runtime import Chroot, Runc, driver_libraries, gpu_devices
+
 MOST_BYTES = {False: 60_000_000, True: 120_000_000}  # by CUDA
 
 
 def arguments():
     """The command line."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("attendant")
+    parser.add_argument("attendant", nargs="?")
     parser.add_argument("--cuda", action="store_true")
     parser.add_argument("--cache")
     parser.add_argument("--results")
+    parser.add_argument("--root")
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--runtime", choices=("runc", "chroot"), default="runc")
     return parser.parse_args()
-
-
-def run(*command, **options):
-    """The command's output; its end of the log if it fails."""
-    done = subprocess.run(
-        [str(part) for part in command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        **options,
-    )
-    assert done.returncode == 0, f"{command}: {done.stdout[-4000:]}"
-    return done.stdout.strip()
 
 
 def free_port():
@@ -66,50 +60,6 @@ def get(url):
         return reply.read().decode()
 
 
-def bytes_below(folder):
-    """What its files hold."""
-    files = (p for p in pathlib.Path(folder).rglob("*") if p.is_file())
-    return sum(p.stat().st_size for p in files if not p.is_symlink())
-
-
-class Image:
-    """The image, built in a storage of its own."""
-
-    def __init__(self, work, options):
-        self.storage = [f"--root={work}/storage", f"--runroot={work}/run"]
-        self.storage += ["--storage-driver=vfs"]
-        base = work / "base.tar"
-        cached = ["ccache"] if options.cache else []
-        run(ROOT / "tests/clean_root.sh", "bookworm", base, *cached)
-        made = self.buildah("from", "scratch").splitlines()[-1]
-        self.buildah("add", made, base, "/")
-        self.buildah("commit", made, "localhost/base")
-        build = ["--isolation=chroot", "--network=host", "--format=docker"]
-        build += ["--build-arg=BASE=localhost/base", "--tag=localhost/attendant"]
-        build += [f"--file={CONTAINER}/Containerfile", "--pull=never"]
-        if options.cuda:
-            pip = [f"--env={k}={v}" for k, v in os.environ.items() if k[:4] == "PIP_"]
-            build += ["--build-arg=CUDA=--cuda", *pip]
-        if os.environ.get("PIP_CERT"):
-            build += [f"--volume={os.environ['PIP_CERT']}:{os.environ['PIP_CERT']}:ro"]
-        if options.cache:
-            launcher = "-DCMAKE_{}_COMPILER_LAUNCHER=ccache"
-            both = f"{launcher.format('CXX')} {launcher.format('CUDA')}"
-            build += [f"--build-arg=CMAKE_ARGS={both}"]
-            build += [f"--volume={options.cache}:/root/.cache/ccache"]
-        self.buildah("bud", *build, ROOT)
-        container = self.buildah("from", "--pull-never", "localhost/attendant")
-        container = container.splitlines()[-1]
-        self.rootfs = self.buildah("mount", container)
-        inspected = json.loads(self.buildah("inspect", container))
-        self.config = inspected["Docker"]["config"]
-        self.bytes = bytes_below(self.rootfs)
-
-    def buildah(self, verb, *rest):
-        """What a buildah command prints."""
-        return run("buildah", *self.storage, verb, *rest)
-
-
 class ContainerTest(unittest.TestCase):
     """deploy/container."""
 
@@ -121,7 +71,10 @@ class ContainerTest(unittest.TestCase):
         cls.addClassCleanup(cls.stack.close)
         cls.work = pathlib.Path(cls.stack.enter_context(tempfile.TemporaryDirectory()))
         began = time.monotonic()
-        cls.image = Image(cls.work, cls.options)
+        if cls.options.root:
+            cls.image = GivenRoot(cls.work, cls.options.root)
+        else:
+            cls.image = BuiltImage(cls.work, cls.options)
         cls.build_seconds = round(time.monotonic() - began)
         cls.grpc, cls.http = free_port(), free_port()
         cls.start()
@@ -129,48 +82,17 @@ class ContainerTest(unittest.TestCase):
     @classmethod
     def start(cls):
         """Runs the image's own entry point, user and environment."""
-        bundle = cls.work / "bundle"
-        (bundle / "cache").mkdir(parents=True)
-        run("runc", "spec", cwd=bundle)
-        spec = json.loads((bundle / "config.json").read_text())
-        config = cls.image.config
-        user, group = config["User"].split(":")
-        spec["process"].update(
-            terminal=False,
-            user={"uid": int(user), "gid": int(group)},
-            args=config["Entrypoint"]
-            + [f"--listen=127.0.0.1:{cls.grpc}", f"--http=127.0.0.1:{cls.http}"]
-            + ["--host_pool_bytes=256M", "--max_queued_bytes=256M"]
-            + ["--lame_duck_seconds=0"],
-            env=config["Env"],
-            cwd="/",
-            noNewPrivileges=True,
-            capabilities={
-                kind: [] for kind in ("bounding", "effective", "permitted", "ambient")
-            },
-        )
-        spec["root"] = {"path": cls.image.rootfs, "readonly": True}
-        shutil.chown(bundle / "cache", int(user), int(group))
-        spec["mounts"].append(
-            {
-                "destination": "/cache",
-                "type": "bind",
-                "source": str(bundle / "cache"),
-                "options": ["bind", "rw", "nosuid", "nodev"],
-            }
-        )
-        spec["linux"]["namespaces"] = [
-            space
-            for space in spec["linux"]["namespaces"]
-            if space["type"] != "network"  # so that it is called from outside
-        ]
-        (bundle / "config.json").write_text(json.dumps(spec))
-        cls.name = f"attendant-test-{os.getpid()}"
-        cls.process = subprocess.Popen(
-            [*cls.runc(), "run", f"--bundle={bundle}", cls.name],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        cache = cls.work / "cache"
+        cache.mkdir()
+        shutil.chown(cache, *map(int, cls.image.config["User"].split(":")))
+        flags = [f"--listen=127.0.0.1:{cls.grpc}", f"--http=127.0.0.1:{cls.http}"]
+        flags += ["--host_pool_bytes=256M", "--max_queued_bytes=256M"]
+        flags += ["--lame_duck_seconds=0"]
+        if cls.options.gpu:
+            flags += ["--backend=cuda", "--device_pool_bytes=2G"]
+        runtime = {"runc": Runc, "chroot": Chroot}[cls.options.runtime]
+        cls.container = runtime(cls.work, cls.image, flags, cls.options.gpu)
+        cls.process = cls.container.process
         cls.stack.callback(cls.process.wait)
         cls.stack.callback(cls.process.kill)
         for line in cls.process.stdout:
@@ -178,26 +100,41 @@ class ContainerTest(unittest.TestCase):
                 return
         raise AssertionError("the container did not get ready")
 
-    @classmethod
-    def runc(cls):
-        """The start of a runc command."""
-        return ["runc", f"--root={cls.work}/runc"]
+    def attendant(self, *words):
+        """What the command prints, run outside the container."""
+        root = self.image.rootfs
+        own = [f"{root}/lib64/ld-linux-x86-64.so.2", "--library-path"]
+        own += [f"{root}/usr/lib/x86_64-linux-gnu", f"{root}/usr/bin/attendant"]
+        command = [self.options.attendant] if self.options.attendant else own
+        return run(*command, words[0], f"--server=127.0.0.1:{self.grpc}", *words[1:])
 
     def status(self):
         """/proc/PID/status of the server, seen from outside."""
-        state = json.loads(run(*self.runc(), "state", self.name))
-        text = pathlib.Path(f"/proc/{state['pid']}/status").read_text()
-        return state["pid"], dict(re.findall(r"^(\w+):\t(.*)$", text, re.M))
+        pid = self.container.pid()
+        text = pathlib.Path(f"/proc/{pid}/status").read_text()
+        return pid, dict(re.findall(r"^(\w+):\t(.*)$", text, re.M))
 
     def test_answers_a_real_job_from_outside(self):
         data = ROOT / "tests/data/minilm_layer3.safetensors"
-        server = f"--server=127.0.0.1:{self.grpc}"
-        self.assertIn("PASS", run(self.options.attendant, "check", server, data))
+        self.assertIn("PASS", self.attendant("check", data))
+
+    @unittest.skipUnless(options.gpu, "without --gpu")
+    def test_computes_on_the_gpu_that_is_mounted_in(self):
+        sizes = "--random=2,300,300,8,2,128"
+        said = self.attendant("check", sizes, "--dtype=bf16", "--causal", "--json")
+        answer = json.loads(said)
+        print(answer["served_by"], answer["check"], file=sys.stderr)
+        self.assertEqual(answer["served_by"]["backend"], "cuda")
+        self.assertRegex(answer["served_by"]["kernel"], "^sm")
+        self.assertIn("GPU-", self.attendant("info", "--json"))
+        metrics = get(f"http://127.0.0.1:{self.http}/metrics")
+        self.assertRegex(metrics, r"\nattendant_gpu_power_watts\S* [1-9]", "no NVML")
 
     def test_is_scraped_from_outside(self):
         metrics = get(f"http://127.0.0.1:{self.http}/metrics")
         self.assertIn("\nattendant_ready 1", metrics)
-        run("promtool", "check", "metrics", input=metrics)
+        if shutil.which("promtool") or not self.options.gpu:
+            run("promtool", "check", "metrics", input=metrics)
         self.assertIn("<!doctype", get(f"http://127.0.0.1:{self.http}/statusz"))
 
     def test_has_no_privileges(self):
@@ -225,24 +162,25 @@ class ContainerTest(unittest.TestCase):
         libraries = [name for name in names if name.startswith("libcudart")]
         self.assertEqual(libraries, [], "cudart is to be linked statically")
 
+    def test_holds_what_a_driver_that_is_mounted_in_asks_for(self):
+        libc = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
+        held = {path.name for path in pathlib.Path(self.image.rootfs).rglob("*.so*")}
+        self.assertEqual(libc - held, set())
+
     def test_health_probe_works_inside(self):
         probe = self.image.config["Healthcheck"]["Test"]
         self.assertEqual(probe[0], "CMD")
         command = [part.replace("50051", str(self.grpc)) for part in probe[1:]]
-        run(*self.runc(), "exec", self.name, *command)
+        self.assertEqual(self.container.inside(command), 0)
         command = [part.replace("50051", str(free_port())) for part in probe[1:]]
-        done = subprocess.run(
-            [*self.runc(), "exec", self.name, *command],
-            stderr=subprocess.DEVNULL,
-            check=False,
-        )
-        self.assertNotEqual(done.returncode, 0, "nobody serves there")
+        self.assertNotEqual(self.container.inside(command), 0, "nobody serves there")
 
     def test_is_small(self):
-        self.assertLess(self.image.bytes, MOST_BYTES[self.options.cuda])
+        with_cuda = self.options.cuda or self.options.gpu
+        self.assertLess(self.image.bytes, MOST_BYTES[with_cuda])
 
     def test_zz_drains_when_told_to_stop(self):
-        run(*self.runc(), "kill", self.name, "TERM")
+        self.container.stop()
         self.assertEqual(self.process.wait(60), 0)
         if self.options.results:
             self.record()
@@ -264,9 +202,21 @@ class ContainerTest(unittest.TestCase):
         path.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
 
+def lacking(options):
+    """Why nothing of this can be done here; empty if it can."""
+    tools = [] if options.root else ["buildah", "mmdebstrap", "promtool"]
+    tools += ["runc"] if options.runtime == "runc" else []
+    if missing := [tool for tool in tools if not shutil.which(tool)]:
+        return f"no {missing}"
+    if os.geteuid() != 0:
+        return "not root"
+    if options.gpu and not (gpu_devices() and driver_libraries()):
+        return "no GPU, or no driver of one"
+    return ""
+
+
 if __name__ == "__main__":
-    lacking = [tool for tool in TOOLS if not shutil.which(tool)]
-    if lacking or os.geteuid() != 0:
-        print(f"skipped: {lacking or 'not root'}")
+    if why := lacking(ContainerTest.options):
+        print(f"skipped: {why}")
         sys.exit(77)
     unittest.main(argv=sys.argv[:1], verbosity=2)
