@@ -1,6 +1,6 @@
 """Every query of dashboard and rules gets data from a real server.
 
-dashboard_test.py ATTENDANT_SERVER ATTENDANT: starts the server, sends jobs,
+dashboard_test.py ATTENDANT_SERVER ATTENDANT [CASE...]: starts the server, sends jobs,
 has a real Prometheus with the real rules scrape it, and asks it each query of
 the dashboard. Needs prometheus and promtool; no network beyond loopback.
 """
@@ -174,4 +174,4 @@ class DashboardTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])

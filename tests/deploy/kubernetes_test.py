@@ -1,6 +1,6 @@
 """The Kubernetes manifests: built, schema-checked, and true to the server.
 
-kubernetes_test.py ATTENDANT_SERVER: needs kubernetes-validate (tests/
+kubernetes_test.py ATTENDANT_SERVER [CASE...]: needs kubernetes-validate (tests/
 requirements.txt). kubectl builds the overlays; without it only the plain files
 are checked and the exit code is 77, for "skipped". No network, no cluster.
 """
@@ -188,7 +188,7 @@ class MigTest(H200Test):
 
 
 if __name__ == "__main__":
-    program = unittest.main(argv=sys.argv[:1], exit=False)
+    program = unittest.main(argv=sys.argv[:1] + sys.argv[2:], exit=False)
     for _, why in program.result.skipped:
         print(f"skipped: {why}")
     if not program.result.wasSuccessful():

@@ -1,6 +1,6 @@
 """systemd's own tool checks the unit, the server its configuration file.
 
-systemd_test.py ATTENDANT_SERVER: without systemd-analyze the unit is not
+systemd_test.py ATTENDANT_SERVER [CASE...]: without systemd-analyze the unit is not
 checked and the exit code is 77, for "skipped".
 """
 
@@ -81,7 +81,7 @@ class UnitTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    program = unittest.main(argv=sys.argv[:1], exit=False)
+    program = unittest.main(argv=sys.argv[:1] + sys.argv[2:], exit=False)
     for _, why in program.result.skipped:
         print(f"skipped: {why}")
     if not program.result.wasSuccessful():
