@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cpp/cli/attend_commands.h"
 #include "client/cpp/cli/bench/bench_command.h"
@@ -13,7 +14,7 @@ namespace attendant::client::cli {
 namespace {
 
 constexpr char kExitCodes[] = R"(
-attendant COMMAND --help shows flags and examples.
+attendant COMMAND --help shows flags and examples; attendant --version.
 
 Exit codes
   0  done; check: the answer is within the tolerance
@@ -53,7 +54,15 @@ int RunCommandLine(const std::vector<std::string>& arguments) {
     Print(MainHelp());
     return kOk;
   }
+  if (name == "--version") {
+    Print(absl::StrCat("attendant ", ATTENDANT_VERSION, "\n"));
+    return kOk;
+  }
   std::fputs(MainHelp().c_str(), stderr);
+  if (!name.empty()) {
+    std::fprintf(stderr, "\nattendant: there is no command '%s'\n",
+                 name.c_str());
+  }
   return kUsage;
 }
 

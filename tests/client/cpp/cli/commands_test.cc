@@ -194,6 +194,16 @@ TEST(Commands, TellsRefusedFromUnavailable) {
   EXPECT_EQ(code_of(grpc::INTERNAL), kInternalError);
 }
 
+TEST(Commands, VersionIsTheProjectsAndAnUnknownCommandIsNamed) {
+  const Outcome version = RunWith({"--version"});
+  EXPECT_EQ(version.code, kOk);
+  EXPECT_THAT(version.out, testing::MatchesRegex("attendant [0-9]+.[0-9.]+\n"));
+  const Outcome unknown = RunWith({"atend"});
+  EXPECT_EQ(unknown.code, kUsage);
+  EXPECT_THAT(unknown.err, HasSubstr("there is no command 'atend'"));
+  EXPECT_THAT(unknown.err, HasSubstr("attendant attend"));
+}
+
 TEST(Commands, InfoShowsTheTableAndTheBounds) {
   FakeServer server(EchoQ);
   const Outcome text = RunWith({"info", "--server=" + server.target()});
