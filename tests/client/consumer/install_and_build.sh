@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # install_and_build.sh BUILD WORK: installs the client from BUILD into
-# WORK/prefix, builds this folder against it and runs the consumer.
+# WORK/prefix, builds this folder against it and runs the consumer; the same for the
+# C interface, in WORK/c.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=$1 work=$2
@@ -17,4 +18,10 @@ if grep -rlE "$(cd "$here/../../.." && pwd)/(proto|server|kernels)" \
   exit 1
 fi
 "$work/build/consumer"
+# The C interface: its header, its library and a C compiler.
+cmake --install "$build" --component attendant-client-c --prefix "$work/c" >/dev/null
+libraries=$(dirname "$(find "$work/c" -name libattendant_client.so)")
+cc -std=c11 -Wall -Wextra -Werror "$here/c_consumer.c" -I "$work/c/include" \
+  -L "$libraries" -Wl,-rpath,"$libraries" -lattendant_client -o "$work/c/consumer"
+"$work/c/consumer"
 "$work/prefix/bin/attendant" --help >/dev/null
