@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # fresh_machine.sh [--ccache DIR] [--results DIR] [SUITE...]: the README's two
-# commands, as they stand there, on machines that have nothing: clean roots of
-# Debian 12 and 13 (bookworm, trixie) with git and nothing more, into which the
-# committed project is cloned. Needs root, mmdebstrap and about 6 GB.
+# commands (deploy/quickstart.sh, tests/run.sh), as they stand there, on machines
+# that have nothing: clean roots of Debian 12 and 13 (bookworm, trixie) with git and
+# nothing more, into which the committed project is cloned. Needs root, mmdebstrap
+# and about 6 GB.
 #
 # --ccache: a compiler cache, for developing (then it is no fresh machine, and
 # the result says so, as it does of jobs and the machine's load). --results: where

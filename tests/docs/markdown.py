@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import re
+import shlex
 import subprocess
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -26,6 +27,11 @@ class Block:
     def place(self):
         """As editors know it."""
         return f"{self.path.relative_to(ROOT)}:{self.line}"
+
+    def commands(self):
+        """The words of each command of a shell block."""
+        lines = self.text.replace("\\\n", " ").splitlines()
+        return [words for line in lines if (words := shlex.split(line, True))]
 
 
 def files():
