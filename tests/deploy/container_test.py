@@ -4,13 +4,14 @@ container_test.py [ATTENDANT] [--cuda] [--cache DIR] [--results FILE]: buildah
 builds deploy/container on a base that mmdebstrap makes, runc runs it with a
 read-only root, no capabilities and user 1000; ATTENDANT and Prometheus' promtool
 talk to it. No daemon. Needs root; without the tools the exit code is 77, for
-"skipped". --cache: a compiler cache, for developing. --results: a JSON file.
+"skipped". --cache: a compiler cache, for developing. --results: a JSON file, in
+which --commit (or git) says what was built.
 
 --root BUILD|ARCHIVE takes the root that collect.sh makes of a build, or an archive of
 one, instead of building the image; then ATTENDANT may be left out: the image's own
-command is run, by its own loader. --gpu mounts this machine's driver and devices in, as NVIDIA's
-container toolkit does, and wants answers of a GPU. --runtime=chroot: where runc
-cannot run, system calls make the same confinement.
+command is run, by its own loader. --gpu mounts this machine's driver and devices in,
+as NVIDIA's container toolkit does, and wants answers of a GPU. --runtime=chroot: where
+runc cannot run, system calls make the same confinement.
 """
 
 import argparse
@@ -41,6 +42,7 @@ def arguments():
     parser.add_argument("--cuda", action="store_true")
     parser.add_argument("--cache")
     parser.add_argument("--results")
+    parser.add_argument("--commit")
     parser.add_argument("--root")
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--runtime", choices=("runc", "chroot"), default="runc")
@@ -64,6 +66,7 @@ class ContainerTest(unittest.TestCase):
     """deploy/container."""
 
     options = arguments()
+    served_by: dict = {}
 
     @classmethod
     def setUpClass(cls):
@@ -108,6 +111,10 @@ class ContainerTest(unittest.TestCase):
         command = [self.options.attendant] if self.options.attendant else own
         return run(*command, words[0], f"--server=127.0.0.1:{self.grpc}", *words[1:])
 
+    def with_cuda(self):
+        """Whether the image holds kernels for a GPU."""
+        return self.options.cuda or self.options.gpu
+
     def status(self):
         """/proc/PID/status of the server, seen from outside."""
         pid = self.container.pid()
@@ -123,10 +130,12 @@ class ContainerTest(unittest.TestCase):
         sizes = "--random=2,300,300,8,2,128"
         said = self.attendant("check", sizes, "--dtype=bf16", "--causal", "--json")
         answer = json.loads(said)
-        print(answer["served_by"], answer["check"], file=sys.stderr)
-        self.assertEqual(answer["served_by"]["backend"], "cuda")
-        self.assertRegex(answer["served_by"]["kernel"], "^sm")
-        self.assertIn("GPU-", self.attendant("info", "--json"))
+        type(self).served_by = answer["served_by"]
+        self.assertEqual(self.served_by["backend"], "cuda")
+        self.assertRegex(self.served_by["kernel"], "^sm")
+        device = json.loads(self.attendant("info", "--json"))["devices"][0]
+        self.served_by["device"] = device["name"]
+        print(self.served_by, answer["check"], file=sys.stderr)
         metrics = get(f"http://127.0.0.1:{self.http}/metrics")
         self.assertRegex(metrics, r"\nattendant_gpu_power_watts\S* [1-9]", "no NVML")
 
@@ -176,8 +185,7 @@ class ContainerTest(unittest.TestCase):
         self.assertNotEqual(self.container.inside(command), 0, "nobody serves there")
 
     def test_is_small(self):
-        with_cuda = self.options.cuda or self.options.gpu
-        self.assertLess(self.image.bytes, MOST_BYTES[with_cuda])
+        self.assertLess(self.image.bytes, MOST_BYTES[self.with_cuda()])
 
     def test_zz_drains_when_told_to_stop(self):
         self.container.stop()
@@ -186,19 +194,30 @@ class ContainerTest(unittest.TestCase):
             self.record()
 
     def record(self):
-        """Adds this image's size to the results."""
+        """Adds this image's size, and what it computed on, to the results."""
         path = pathlib.Path(self.options.results)
         kept = json.loads(path.read_text()) if path.exists() else {}
-        kept["with CUDA kernels" if self.options.cuda else "without CUDA kernels"] = {
+        kind = "with CUDA kernels" if self.with_cuda() else "without CUDA kernels"
+        row = {
             "bytes": self.image.bytes,
-            "bound": MOST_BYTES[self.options.cuda],
-            "build_seconds": self.build_seconds,
-            "compiler_cache": bool(self.options.cache),
+            "bound": MOST_BYTES[self.with_cuda()],
             "date": datetime.date.today().isoformat(),
-            "commit": run("git", "-C", ROOT, "rev-parse", "--short", "HEAD"),
+            "commit": self.options.commit
+            or run("git", "-C", ROOT, "rev-parse", "--short", "HEAD"),
             "command": "tests/deploy/container_test.py"
-            + (" --cuda" if self.options.cuda else ""),
+            + " --cuda" * self.options.cuda
+            + " --root build" * bool(self.options.root)
+            + f" --gpu --runtime={self.options.runtime}" * self.options.gpu,
         }
+        if self.options.root:
+            kind += ", root of a build"
+        else:
+            row["build_seconds"] = self.build_seconds
+            row["compiler_cache"] = bool(self.options.cache)
+        if self.options.gpu:
+            kind += ", run on a GPU"
+            row["served_by"] = self.served_by
+        kept[kind] = row
         path.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
 
