@@ -4,6 +4,8 @@
 
 #ifdef ATTENDANT_AVX512_BF16
 #include <cpuid.h>
+
+#include "kernels/cpu/amx_tiles.h"
 #ifdef __linux__
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -57,10 +59,18 @@ void AddAmx(std::vector<SimdKernels>* kernels) {
   if (AmxBf16Available()) {
     amx.name = "AMX";
     amx.tile_bf16 = AmxTileKernels(avx512_bf16.tile_bf16);
+    amx.decode_bf16.begin = AmxTiles::Configure;
+    amx.decode_bf16.end = AmxTiles::Release;
+    amx.decode_bf16.scores = AmxDecodeScores;
+    amx.decode_bf16.values = AmxDecodeValues;
     kernels->insert(kernels->begin(), amx);
   }
   amx.name = kEmulatedAmx;
   amx.tile_bf16 = EmulatedAmxTileKernels(avx512_bf16.tile_bf16);
+  amx.decode_bf16.begin = EmulatedAmxTiles::Configure;
+  amx.decode_bf16.end = EmulatedAmxTiles::Release;
+  amx.decode_bf16.scores = EmulatedAmxDecodeScores;
+  amx.decode_bf16.values = EmulatedAmxDecodeValues;
   kernels->push_back(amx);
 }
 #else

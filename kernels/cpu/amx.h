@@ -1,5 +1,5 @@
-// The tile form for bf16 inputs on AMX: both matrix products by tdpbf16ps, the
-// rest as on AVX-512 BF16.
+// Both forms for bf16 inputs on AMX: the matrix products by tdpbf16ps, the rest
+// as on AVX-512 BF16.
 #pragma once
 
 #include <vector>
@@ -22,6 +22,11 @@ bool AmxBf16Available();
 // The pieces, where the compiler has them.
 TileKernels AmxTileKernels(const TileKernels& avx512_bf16);
 TileKernels EmulatedAmxTileKernels(const TileKernels& avx512_bf16);
+// The decode form's: head sizes that are no multiple of 32 take vdpbf16ps.
+void AmxDecodeScores(const DecodeScoresArgs& args);
+bool AmxDecodeValues(const DecodeValuesArgs& args);
+void EmulatedAmxDecodeScores(const DecodeScoresArgs& args);
+bool EmulatedAmxDecodeValues(const DecodeValuesArgs& args);
 // V into panels of tiles, [panel][key / 32][16 dims][32 keys].
 bool AmxPackValues(const PackValuesArgs& args);
 

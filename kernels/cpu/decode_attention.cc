@@ -33,21 +33,9 @@ class DecodeRun {
         bias_(s_ + kMaxDecodeRows * kDecodeBlock) {}
 
   void Run() {
-    KeyRange all{task_.key_end, task_.key_begin};
-    for (int r = 0; r < rows_; ++r) {
-      StartRow(r);
-      if (range_[r].begin >= range_[r].end) continue;
-      all.begin = std::min(all.begin, range_[r].begin);
-      all.end = std::max(all.end, range_[r].end);
-    }
-    if (all.begin < all.end) {
-      int64_t block = task_.key_begin + (all.begin - task_.key_begin) /
-                                            kDecodeBlock * kDecodeBlock;
-      for (; block < all.end; block += kDecodeBlock) {
-        Step(block, static_cast<int>(
-                        std::min<int64_t>(all.end - block, kDecodeBlock)));
-      }
-    }
+    if (kernels_.begin != nullptr) kernels_.begin();
+    AllBlocks();
+    if (kernels_.end != nullptr) kernels_.end();
     for (int r = 0; r < rows_; ++r) {
       FinishRow(simd_, task_, task_.row_begin + r, o_ + r * o_pitch_, max_[r],
                 sum_[r]);
@@ -55,6 +43,23 @@ class DecodeRun {
   }
 
  private:
+  void AllBlocks() {
+    KeyRange all{task_.key_end, task_.key_begin};
+    for (int r = 0; r < rows_; ++r) {
+      StartRow(r);
+      if (range_[r].begin >= range_[r].end) continue;
+      all.begin = std::min(all.begin, range_[r].begin);
+      all.end = std::max(all.end, range_[r].end);
+    }
+    if (all.begin >= all.end) return;
+    int64_t block = task_.key_begin + (all.begin - task_.key_begin) /
+                                          kDecodeBlock * kDecodeBlock;
+    for (; block < all.end; block += kDecodeBlock) {
+      Step(block, static_cast<int>(
+                      std::min<int64_t>(all.end - block, kDecodeBlock)));
+    }
+  }
+
   const char* RowOf(const InputTensor& tensor, int64_t row,
                     int64_t head) const {
     return static_cast<const char*>(tensor.data) +

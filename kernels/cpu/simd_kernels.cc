@@ -52,7 +52,9 @@ SimdKernels GetSimdKernels() {
       .values = Values,
       .pack_values = PackValues,
   };
-  const DecodeKernels decode = {.scores = DecodeScores,
+  const DecodeKernels decode = {.begin = nullptr,
+                                .end = nullptr,
+                                .scores = DecodeScores,
                                 .mask = DecodeMask,
                                 .softmax = DecodeSoftmax,
                                 .values = DecodeValues};

@@ -170,6 +170,9 @@ struct DecodeValuesArgs {
 };
 
 struct DecodeKernels {
+  // Around all calls of a thread for one task; null = nothing to do.
+  void (*begin)();
+  void (*end)();
   void (*scores)(const DecodeScoresArgs&);
   void (*mask)(const DecodeMaskArgs&);
   void (*softmax)(const DecodeSoftmaxArgs&);
