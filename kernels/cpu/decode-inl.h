@@ -105,13 +105,14 @@ HWY_INLINE void DecodeScoreKeys(const DecodeScoresArgs& a, int first,
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) sums[r][i] = hn::Zero(d);
   }
+  constexpr int kDivisor = std::max(kUnrolled, 1);  // there may be no loop
 #pragma GCC unroll 8
   for (int u = 0; u < kUnrolled; ++u) {
 #pragma GCC unroll 4
     for (int i = 0; fetch && i < kKeysOfScores; ++i) {
       const int vector = u * kKeysOfScores + i;
-      FetchElement<Stored>(fetched[vector / kUnrolled],
-                           vector % kUnrolled * lanes);
+      FetchElement<Stored>(fetched[vector / kDivisor],
+                           vector % kDivisor * lanes);
     }
     ScoreDims<Type, kRows>(a, k, u * lanes, sums);
   }
