@@ -3,7 +3,8 @@
 # commands (deploy/quickstart.sh, tests/run.sh), as they stand there, on machines
 # that have nothing: clean roots of Debian 12 and 13 (bookworm, trixie) with git and
 # nothing more, into which the committed project is cloned. Needs root, mmdebstrap
-# and about 6 GB.
+# and about 6 GB. SUITE "here" is this machine as it is, with its CUDA toolkit for
+# example, and a fresh clone.
 #
 # --ccache: a compiler cache, for developing (then it is no fresh machine, and
 # the result says so, as it does of jobs and the machine's load). --results: where
@@ -44,6 +45,12 @@ in_root() {
   shift
   mapfile -t keep < <(
     env | grep -E '^(PIP_|[a-z]+_proxy=|CMAKE_BUILD_PARALLEL)' || true)
+  if [ "$root" = / ]; then
+    env -i "${keep[@]}" HOME="$HOME" LANG=C.UTF-8 \
+      PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin ${ccache:+CCACHE_DIR=$ccache \
+      CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache} "$@"
+    return
+  fi
   unshare --mount --pid --fork --mount-proc="$root/proc" bash -c '
     root=$1 ccache=$2; shift 2
     mount --rbind /dev "$root/dev"
@@ -55,6 +62,11 @@ in_root() {
 }
 
 make_root() {  # SUITE ROOT
+  if [ "$1" = here ]; then
+    git clone -q "$(git rev-parse --show-toplevel)" "$clone"
+    git -C "$clone" checkout -q "$commit"
+    return
+  fi
   tests/clean_root.sh "$1" "$2" git ${ccache:+ccache}
   mkdir -p "$2/var/ccache"
   git clone -q --bare "$(git rev-parse --path-format=absolute --git-common-dir)" \
@@ -94,15 +106,24 @@ record() {  # SUITE COMMAND EXIT_CODE SECONDS
 
 failed=0
 for suite in "$@"; do
-  root=$work/$suite-root log=$results/fresh_$suite.log
+  root=$work/$suite-root clone=/root/attendant log=$results/fresh_$suite.log
+  if [ "$suite" = here ]; then root=/ clone=$work/attendant; fi
   echo "fresh machine: $suite"
   make_root "$suite" "$root"
-  . <(grep ^PRETTY_NAME= "$root/etc/os-release")
+  . <(grep -E '^(PRETTY_NAME|VERSION_CODENAME)=' "$root/etc/os-release")
+  if [ "$suite" = here ]; then
+    PRETTY_NAME="$PRETTY_NAME as it is"
+    suite=$VERSION_CODENAME nvcc=${CUDA_PATH:-/usr/local/cuda}/bin/nvcc
+    if [ -x "$nvcc" ]; then
+      PRETTY_NAME+=", nvcc $("$nvcc" --version | sed -n 's/.*V//p')"
+      suite+=" with nvcc"
+    fi
+  fi
   printf '## %s, commit %s, %s\n' "$PRETTY_NAME" "$commit" "$(date -u +%F)" >"$log"
   for command in "${commands[@]}"; do
     printf '## %s\n' "$command" >>"$log"
     start=$SECONDS code=0
-    in_root "$root" bash -c "cd /root/attendant && $command" >>"$log" 2>&1 || code=$?
+    in_root "$root" bash -c "cd '$clone' && $command" >>"$log" 2>&1 || code=$?
     seconds=$((SECONDS - start))
     printf '## exit code %s after %s s\n' "$code" "$seconds" >>"$log"
     record "$suite" "$command" $code $seconds
@@ -112,7 +133,7 @@ for suite in "$@"; do
     fi
   done
   summary "$log"
-  rm -rf --one-file-system "$root"
+  [ "$root" = / ] || rm -rf --one-file-system "$root"
 done
 cat "$results/fresh_machine.json"
 exit $failed
