@@ -62,6 +62,9 @@ def breaks():
     built = ("kubernetes", "H200Test", "kubectl", overlay)
     yield Break(*built, "memory: 64Gi", "memory: 8Gi")
     yield Break(*built, "kind: Deployment", "kind: Deploymend")
+    scaler = "kubernetes/components/autoscaling/horizontal-pod-autoscaler.yaml"
+    built = ("kubernetes", "AutoscalingTest", "kubectl", scaler)
+    yield Break(*built, "attendant_queued_requests", "attendant_waiting")
     unit = ("systemd", "", "systemd-analyze", "systemd/attendant.service")
     yield Break(*unit, "Restart=on-failure", "Restart=on-fealure")
     yield Break(*unit, "CapabilityBoundingSet=", "CapabilityBoundingSet=~CAP_BPF")

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import kubernetes_validate
@@ -32,7 +33,7 @@ def size(text):
 
 
 def built(overlay):
-    """Objects of an overlay by kind."""
+    """Objects of an overlay, by name or place, by kind."""
     done = subprocess.run(
         ["kubectl", "kustomize", KUBERNETES / "overlays" / overlay],
         stdout=subprocess.PIPE,
@@ -185,6 +186,37 @@ class MigTest(H200Test):
 
     overlay = "mig"
     gpu = "nvidia.com/mig-2g.35gb"
+
+
+class AutoscalingTest(unittest.TestCase):
+    """components/autoscaling, in overlays of one's own."""
+
+    def setUp(self):
+        if not shutil.which("kubectl"):
+            self.skipTest("no kubectl: overlays not built")
+
+    def test_every_overlay_takes_it(self):
+        metrics = (ROOT / "deploy/guides/reference.md").read_text()
+        for overlay in ("cpu", "h200", "mig"):
+            with self.subTest(overlay), tempfile.TemporaryDirectory() as work:
+                copy = pathlib.Path(work) / "kubernetes"
+                shutil.copytree(KUBERNETES, copy)
+                mine = {
+                    "apiVersion": "kustomize.config.k8s.io/v1beta1",
+                    "kind": "Kustomization",
+                    "resources": [f"../{overlay}"],
+                    "components": ["../../components/autoscaling"],
+                }
+                (copy / "overlays/mine").mkdir()
+                place = copy / "overlays/mine/kustomization.yaml"
+                place.write_text(yaml.safe_dump(mine))
+                objects = built(place.parent)
+                scaler = objects["HorizontalPodAutoscaler"]
+                kubernetes_validate.validate(scaler, VERSION, strict=True)
+                target = scaler["spec"]["scaleTargetRef"]["name"]
+                self.assertEqual(target, objects["Deployment"]["metadata"]["name"])
+                name = scaler["spec"]["metrics"][0]["pods"]["metric"]["name"]
+                self.assertIn(f"`{name}`", metrics)
 
 
 if __name__ == "__main__":
