@@ -27,9 +27,9 @@ namespace attendant::benchmark {
 namespace {
 
 // The memory of one call at a time and the plan for the last shape seen.
-class Workplace {
+class Workspace {
  public:
-  explicit Workplace(int cpu_threads) : cpu_threads_(cpu_threads) {}
+  explicit Workspace(int cpu_threads) : cpu_threads_(cpu_threads) {}
 
   grpc::Status Attend(const v1::AttendRequest& request, std::string* out);
 
@@ -54,7 +54,7 @@ class Workplace {
   char error_[256] = {};
 };
 
-bool Workplace::Reserve(int tensor, size_t bytes) {
+bool Workspace::Reserve(int tensor, size_t bytes) {
   if (bytes <= capacity_[tensor]) return true;
   plan_.reset();  // it knows the old address
   planned_.clear();
@@ -70,7 +70,7 @@ bool Workplace::Reserve(int tensor, size_t bytes) {
   return memory_[tensor] != nullptr;
 }
 
-bool Workplace::Upload(int tensor, const std::string& bytes) {
+bool Workspace::Upload(int tensor, const std::string& bytes) {
   if (!Reserve(tensor, bytes.size())) return false;
 #ifdef ATTENDANT_WITH_CUDA
   if (on_gpu()) {
@@ -82,7 +82,7 @@ bool Workplace::Upload(int tensor, const std::string& bytes) {
   return true;
 }
 
-bool Workplace::Download(std::string* bytes) {
+bool Workspace::Download(std::string* bytes) {
 #ifdef ATTENDANT_WITH_CUDA
   if (on_gpu()) {
     return cudaMemcpy(bytes->data(), memory_[kOut], bytes->size(),
@@ -93,7 +93,7 @@ bool Workplace::Download(std::string* bytes) {
   return true;
 }
 
-AttendantTensor Workplace::View(int tensor, const v1::TensorSpec& spec,
+AttendantTensor Workspace::View(int tensor, const v1::TensorSpec& spec,
                                 int64_t dim) const {
   const bool heads_first = spec.layout() == v1::LAYOUT_BHSD;
   const int64_t rows = spec.shape(heads_first ? 2 : 1);
@@ -102,7 +102,7 @@ AttendantTensor Workplace::View(int tensor, const v1::TensorSpec& spec,
           heads_first ? rows * dim : dim};
 }
 
-bool Workplace::MakePlan(const v1::AttendRequest& request, int64_t out_dim) {
+bool Workspace::MakePlan(const v1::AttendRequest& request, int64_t out_dim) {
   const std::string wanted =
       request.q().SerializeAsString() + request.k().SerializeAsString() +
       request.v().SerializeAsString() + (request.causal() ? "c" : "");
@@ -137,7 +137,7 @@ bool Workplace::MakePlan(const v1::AttendRequest& request, int64_t out_dim) {
   return plan_ != nullptr;
 }
 
-grpc::Status Workplace::Attend(const v1::AttendRequest& request,
+grpc::Status Workspace::Attend(const v1::AttendRequest& request,
                                std::string* out) {
   const int64_t out_dim = request.v().shape(3);
   out->resize(request.q_data().size() / request.q().shape(3) * out_dim);
@@ -164,10 +164,10 @@ class Service : public v1::AttentionService::Service {
         request->v().shape_size() != 4 || request->q().shape(3) == 0) {
       return {grpc::StatusCode::INVALID_ARGUMENT, "BSHD or BHSD, please"};
     }
-    std::unique_ptr<Workplace> workplace = Take();
+    std::unique_ptr<Workspace> workspace = Take();
     const grpc::Status status =
-        workplace->Attend(*request, response->mutable_output_data());
-    GiveBack(std::move(workplace));
+        workspace->Attend(*request, response->mutable_output_data());
+    GiveBack(std::move(workspace));
     if (!status.ok()) return status;
     *response->mutable_output() = request->q();
     response->mutable_output()->set_shape(3, request->v().shape(3));
@@ -187,22 +187,22 @@ class Service : public v1::AttentionService::Service {
   }
 
  private:
-  // gRPC's threads come and go; workplaces stay.
-  std::unique_ptr<Workplace> Take() {
+  // gRPC's threads come and go; workspaces stay.
+  std::unique_ptr<Workspace> Take() {
     std::lock_guard lock(mutex_);
-    if (free_.empty()) return std::make_unique<Workplace>(cpu_threads_);
-    std::unique_ptr<Workplace> workplace = std::move(free_.back());
+    if (free_.empty()) return std::make_unique<Workspace>(cpu_threads_);
+    std::unique_ptr<Workspace> workspace = std::move(free_.back());
     free_.pop_back();
-    return workplace;
+    return workspace;
   }
-  void GiveBack(std::unique_ptr<Workplace> workplace) {
+  void GiveBack(std::unique_ptr<Workspace> workspace) {
     std::lock_guard lock(mutex_);
-    free_.push_back(std::move(workplace));
+    free_.push_back(std::move(workspace));
   }
 
   const int cpu_threads_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Workplace>> free_;  // guarded by mutex_
+  std::vector<std::unique_ptr<Workspace>> free_;  // guarded by mutex_
 };
 
 int Main(int argc, char** argv) {
