@@ -115,7 +115,7 @@ for suite in "$@"; do
     PRETTY_NAME="$PRETTY_NAME as it is"
     suite=$VERSION_CODENAME nvcc=${CUDA_PATH:-/usr/local/cuda}/bin/nvcc
     if [ -x "$nvcc" ]; then
-      PRETTY_NAME+=", nvcc $("$nvcc" --version | sed -n 's/.*V//p')"
+      PRETTY_NAME+=", nvcc $("$nvcc" --version | sed -n 's/.* V//p')"
       suite+=" with nvcc"
     fi
   fi

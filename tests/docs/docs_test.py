@@ -31,6 +31,7 @@ FOREIGN = {
     "buildah": "build-arg",
     "ctest": "output-on-failure",
     "gtest": "gtest_filter",
+    "docker": "gpus read-only cap-drop tmpfs",
     "git": "",
     "mypy": "strict",
     "prometheus": "config web",
@@ -77,7 +78,7 @@ class DocsTest(unittest.TestCase):
         cls.grpc, cls.http = cls.enterClassContext(generate.running(cls.server))
         cls.blocks = [b for path in markdown.files() for b in markdown.blocks(path)]
 
-    def workplace(self):
+    def project_copy(self):
         """A folder that looks like the project, for snippets to write to."""
         work = self.enterContext(tempfile.TemporaryDirectory())
         for entry in ROOT.iterdir():
@@ -94,7 +95,7 @@ class DocsTest(unittest.TestCase):
         path = os.pathsep.join([*programs, os.path.dirname(sys.executable)])
         done = subprocess.run(
             [*commands[block.kind], block.text],
-            cwd=self.workplace(),
+            cwd=self.project_copy(),
             env={
                 **os.environ,
                 "PATH": f"{path}{os.pathsep}{os.environ['PATH']}",
