@@ -112,6 +112,7 @@ TEST(MetricsCost, OnAndOff) {
     LogOne(request_id, outcome);
   });
   double logged = 0, logged_and_counted = 0;
+  const int64_t lost = server::LostLines().no_room;
   {
     const LogToNull quiet;
     server::SetLogLevel(LogLevel::kDebug);
@@ -132,6 +133,9 @@ TEST(MetricsCost, OnAndOff) {
   record.Set("metrics_from_4_threads_at_once_each", contended);
   record.Set("log_level_info", silent);
   record.Set("log_level_debug_to_dev_null", logged);
+  record.Set("share_of_lines_lost",
+             static_cast<double>(server::LostLines().no_room - lost) /
+                 (2 * 9 * Calls()));
   record.AtMost("metrics_and_log_level_info", by_default, 2);
   record.AtMost("metrics_and_log_level_debug", logged_and_counted, 2);
 }
