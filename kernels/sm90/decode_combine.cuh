@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/sm90/decode_fold.cuh"
 #include "kernels/sm90/decode_item.cuh"
 #include "kernels/sm90/decode_merge.cuh"
 #include "kernels/sm90/decode_output.cuh"
@@ -21,9 +22,7 @@ struct CombineStorage {
   float2 rows[kCombineBatch][kCombineThreads / 32][16];
 };
 
-// Folds slots, a thread's piece of each. Loops rather than unrolled code: the
-// kernel runs each instruction a few times at most, and fetching it takes
-// longer.
+// Folds slots, a thread's piece of each.
 template <typename Shape>
 class SlotFold {
  public:
@@ -38,29 +37,10 @@ class SlotFold {
         piece_(base_.piece(i, 32 * warp + lane_)),
         rows_(base_.rows(16 * warp + lane_ % 16)) {}
 
-  __device__ __forceinline__ FoldedPiece Run() {
-    const int before = item_.sequence->first_chunk / item_.unit;
-    const int per_quad = item_.unit == 1 ? kSplitQuad : 1;
-    const int per_octet = max(1, kSplitOctet / item_.unit);
-    FoldedPiece quad, octet, strand;
-    for (int begin = 0; begin < item_.slots; begin += kCombineBatch) {
-      const int count = min(kCombineBatch, item_.slots - begin);
-      Load(begin, count);
-#pragma unroll 1
-      for (int j = 0; j < count; ++j) {
-        const int next = before + begin + j + 1;
-        const bool is_last = begin + j + 1 == item_.slots;
-        Take(j, quad);
-        if (next % per_quad != 0 && !is_last) continue;
-        octet.Append(quad);
-        quad = FoldedPiece();
-        if (next % per_octet != 0 && !is_last) continue;
-        strand.Append(octet);
-        octet = FoldedPiece();
-      }
-      __syncwarp();  // before the next are loaded
-    }
-    return strand;
+  __device__ __forceinline__ FoldedPieces<1> Run() const {
+    return FoldInOrder<kCombineBatch, FoldedPieces<1>>(
+        item_, [this](int begin, int count) { Load(begin, count); },
+        [this](int j) { return Take(j); });
   }
 
  private:
@@ -81,21 +61,12 @@ class SlotFold {
     __syncwarp();
   }
 
-  // Appends slot j of those loaded.
-  __device__ __forceinline__ void Take(int j, FoldedPiece& quad) const {
-    FoldedPiece piece;
-    const float4 o = storage_.o[j][threadIdx.x];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float2 ml = storage_.rows[j][threadIdx.x / 32][lane_ / 4 + 8 * r];
-      piece.m[r] = ml.x;
-      piece.l[r] = ml.y;
-    }
-    piece.o[0] = o.x;
-    piece.o[1] = o.y;
-    piece.o[2] = o.z;
-    piece.o[3] = o.w;
-    quad.Append(piece);
+  // Slot j of those loaded.
+  __device__ __forceinline__ FoldedPieces<1> Take(int j) const {
+    FoldedPieces<1> piece;
+    TakePiece(storage_.o[j][threadIdx.x], piece.o[0]);
+    TakeRows(storage_.rows[j][threadIdx.x / 32], piece);
+    return piece;
   }
 
   const DecodeItem& item_;
@@ -105,24 +76,6 @@ class SlotFold {
   const float4* const piece_;
   const float2* const rows_;
 };
-
-// Two rows' two columns to their place.
-template <typename Element>
-__device__ __forceinline__ void StorePiece(const DecodeParams& params,
-                                           const DecodeItem& item,
-                                           const FoldedPiece& strand, int row,
-                                           int column) {
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    if (row + 8 * r >= item.num_rows) continue;
-    const RowTarget target = TargetOf(item, row + 8 * r);
-    const RowEnd end = FinishRow(strand.m[r], strand.l[r], target.sink_log2);
-    const float values[2] = {__fmul_rn(strand.o[2 * r], end.inverse),
-                             __fmul_rn(strand.o[2 * r + 1], end.inverse)};
-    StoreColumns<Element>(params, *item.problem, target.out, column, values);
-    if (target.lse != nullptr && column == 0) *target.lse = end.lse;
-  }
-}
 
 // Merges strands of several items, params.combine_blocks blocks each.
 template <typename Shape, typename Element, bool kGrouped>
@@ -146,11 +99,13 @@ __global__ void __launch_bounds__(kCombineThreads)
   const DecodeSequence& sequence = *item.sequence;
   item.unit = sequence.coarse.unit;
   item.slots = sequence.coarse.slots;
+  item.first_unit = sequence.coarse.first_unit;
   if (item.slots == 0) return;
   const int pairs = item.problem->num_kv_heads * sequence.row_tiles;
   item.strand = strand - sequence.first_strand;
-  item.batch = sequence.batch_begin + item.strand / pairs;
-  SetRows(item, item.strand % pairs, Shape::kTileQ);
+  const int batch = sequence.by_pairs.Divide(item.strand);
+  item.batch = sequence.batch_begin + batch;
+  SetRows(item, item.strand - batch * pairs, Shape::kTileQ);
   item.first_slot = sequence.first_slot + item.strand * item.slots;
   // A warp takes one piece of the threads of one of the consumers' warps.
   const int warps = (item.num_rows + 15) / 16;
@@ -163,11 +118,11 @@ __global__ void __launch_bounds__(kCombineThreads)
   const int warp = number % warps;
   const int row = 16 * warp + lane / 4;
   ptx::grid_wait_for_previous();
-  const FoldedPiece sum =
+  const FoldedPieces<1> sum =
       SlotFold<Shape>(params, item, *reinterpret_cast<CombineStorage*>(smem), i,
                       warp)
           .Run();
-  StorePiece<Element>(params, item, sum, row, 8 * i + 2 * (lane % 4));
+  StorePieces<1, Element>(params, item, sum, row, 8 * i + 2 * (lane % 4));
 }
 
 }  // namespace attendant::kernels::sm90

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/sm90/decode_cluster.cuh"
 #include "kernels/sm90/decode_item.cuh"
 #include "kernels/sm90/decode_load.cuh"
 #include "kernels/sm90/decode_merge.cuh"
@@ -16,6 +17,7 @@
 namespace attendant::kernels::sm90 {
 
 inline constexpr uint32_t kDecodeWarpgroupBarrier = 2;  // and the next
+inline constexpr uint32_t kDecodeConsumersBarrier = 4;
 
 // A thread's two packed rows: 16 w + l / 4 and that + 8 of its warpgroup's 64.
 // kModifies: some problem has a softcap, ALiBi or a scale that is not positive.
@@ -25,6 +27,7 @@ class DecodeConsumer {
   static constexpr int kN = Shape::kTileKv;
   static constexpr int kD = Shape::kHeadDim;
   static constexpr int kStages = Shape::kStages;
+  static constexpr bool kMayCluster = MayCluster<Shape, kModifies>();
 
   // `warpgroup`: uniform.
   __device__ __forceinline__ DecodeConsumer(const DecodeParams& params,
@@ -45,7 +48,8 @@ class DecodeConsumer {
     int index = ptx::uniform(TakeItem(storage_, items_));
     LoadQOf(index);
     while (index >= 0) {
-      const DecodeItem item = FindItem<kGrouped>(params_, index, Shape::kTileQ);
+      const DecodeItem item =
+          FindItem<kGrouped, true>(params_, index, Shape::kTileQ);
       SetBounds(item);
       AwaitQ();
       SyncWarpgroup();
@@ -83,7 +87,7 @@ class DecodeConsumer {
   // Of this warpgroup's rows, if there is an item of that number.
   __device__ __forceinline__ void LoadQOf(int index) const {
     if (index < 0) return;
-    LoadQ<Shape>(FindItem<kGrouped>(params_, index, Shape::kTileQ),
+    LoadQ<Shape>(FindItem<kGrouped, true>(params_, index, Shape::kTileQ),
                  64 * warpgroup_, storage_);
   }
 
@@ -108,12 +112,25 @@ class DecodeConsumer {
     } else {
       next = RunKeys(item, rows, o);
     }
-    if (item.parts > 1) {
+    if (kMayCluster && params_.cluster_size > 1) {
+      if constexpr (kMayCluster) MergeInCluster(rows, o);
+    } else if (item.parts > 1) {
       if (warp_has_rows_) StorePartial(item, rows, o);
     } else {
       StoreFinal<kD, Element>(params_, item, rows, o, row_, lane_ % 4);
     }
     return next;
+  }
+
+  // A block's only item: looked up anew, since what the merge needs of it would
+  // not fit in registers beside the products.
+  __device__ __forceinline__ void MergeInCluster(const PartialRows& rows,
+                                                 const float (&o)[kD / 2]) {
+    const DecodeItem item = FindItem<kGrouped, true>(
+        params_, ptx::block_index_again(), Shape::kTileQ);
+    // Other warps' products may still read V.
+    ptx::named_barrier_sync(kDecodeConsumersBarrier, Shape::kConsumers);
+    ClusterMerge<Shape, Element>(params_, item, storage_).Run(rows, o, row_);
   }
 
   // Leaves the item's chunks folded in `rows` and `o`. Returns TakeNext.

@@ -55,7 +55,8 @@ class DecodeFewConsumer {
       if (index < 0) return;
       ptx::mbarrier_arrive(
           ptx::smem_address(&storage_.item_empty[items.stage]));
-      const DecodeItem item = FindItem<kGrouped>(params_, index, Shape::kRows);
+      const DecodeItem item =
+          FindItem<kGrouped, false>(params_, index, Shape::kRows);
       SetBounds(item);
       ptx::mbarrier_wait(ptx::smem_address(&storage_.q_full[items.stage]),
                          items.phase);

@@ -84,7 +84,7 @@ __device__ __forceinline__ FoldedVector FoldSlots(const DecodeParams& params,
                                                   int row, int column) {
   // Slots are chunks, octets or groups; 16 of them at once, counted from a
   // multiple of kFewGroup.
-  const int before = item.sequence->first_chunk / item.unit % kFewGroup;
+  const int before = item.first_unit % kFewGroup;
   FewFold fold;
   for (int begin = -before; begin < item.slots; begin += 16) {
     FoldedVector slots[16];

@@ -31,7 +31,7 @@ class DecodeFewProducer {
         next = gridDim.x + atomicAdd(&params_.counters->next_tile, 1);
       }
       Publish(index);
-      LoadItem(FindItem<kGrouped>(params_, index, Shape::kRows));
+      LoadItem(FindItem<kGrouped, false>(params_, index, Shape::kRows));
       index = ptx::uniform(__shfl_sync(0xffffffffu, next, 0));
     }
     Publish(-1);
@@ -119,7 +119,8 @@ class DecodeFewQLoader {
       if (index < 0) return;
       ptx::mbarrier_arrive(
           ptx::smem_address(&storage_.item_empty[items.stage]));
-      const DecodeItem item = FindItem<kGrouped>(params_, index, Shape::kRows);
+      const DecodeItem item =
+          FindItem<kGrouped, false>(params_, index, Shape::kRows);
       const uint32_t full = ptx::smem_address(&storage_.q_full[items.stage]);
       ptx::mbarrier_wait(ptx::smem_address(&storage_.q_empty[items.stage]),
                          items.phase ^ 1);

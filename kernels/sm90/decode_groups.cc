@@ -1,5 +1,6 @@
 // Host-only part of decode_plan.h: chunks, items and slots.
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <span>
 
@@ -30,6 +31,7 @@ constexpr int64_t kSlotKeysPerRow = 2;
 // this many keys each, so that blocks end together.
 constexpr int64_t kFewItemsPerBlock = 4;
 constexpr int64_t kFewFineKeys = 512;
+constexpr int kLargestCluster = 8;                  // that every device takes
 constexpr int64_t kWholeStrand = int64_t{1} << 28;  // chunks: all
 constexpr int64_t kFewUnits[] = {kWholeStrand, kFewGroup, kFewOctet, 1};
 constexpr int64_t kSplitUnits[] = {kWholeStrand, kSplitOctet, kSplitQuad, 1};
@@ -143,6 +145,9 @@ DecodeSegment SegmentOf(const DecodeSequence& record, int64_t grain,
     segment.unit = static_cast<int32_t>(unit);
     segment.slots = static_cast<int32_t>(PartsOf(record, unit));
   }
+  segment.first_part = record.first_chunk / segment.grain;
+  segment.first_unit = record.first_chunk / segment.unit;
+  segment.by_parts = Divisor::Of(segment.parts);
   return segment;
 }
 
@@ -159,6 +164,8 @@ struct Levels {
 void Divide(DecodeGroup& group, DecodeSequence& record, int64_t heads,
             int64_t num_blocks, const Levels& levels) {
   const int64_t pairs = heads * record.row_tiles;
+  record.by_row_tiles = Divisor::Of(record.row_tiles);
+  record.by_pairs = Divisor::Of(static_cast<uint32_t>(pairs));
   const int64_t strands = record.batch_count * pairs;
   const size_t last = levels.units.size() - 1;
   size_t level = 0;
@@ -210,7 +217,24 @@ void Divide(DecodeGroup& group, DecodeSequence& record, int64_t heads,
   group.num_slots += record.num_slots;
 }
 
+// 1 unless every strand has the same number of items and a block for each.
+int ClusterSizeOf(const DecodeGroup& group, int64_t num_blocks) {
+  const int parts = group.sequences[0].coarse.parts;
+  for (const DecodeSequence& record : group.sequences) {
+    if (record.coarse.parts != parts) return 1;
+  }
+  const bool is_size = parts > 1 && parts <= kLargestCluster;
+  return is_size && group.num_items <= num_blocks ? parts : 1;
+}
+
 }  // namespace
+
+Divisor Divisor::Of(uint32_t divisor) {
+  const int shift = 31 + std::bit_width(divisor - 1);
+  return {
+      static_cast<uint32_t>(((uint64_t{1} << shift) + divisor - 1) / divisor),
+      shift};
+}
 
 int64_t RowsOfTile(DecodeWidth width) {
   if (width == DecodeWidth::kFew) return DecodeFew128::kRows;
@@ -332,6 +356,9 @@ std::vector<DecodeGroup> GroupThinSequences(
     group.combines &= !is_few;
     group.keeps_quads &= !is_few;
     group.keeps_chunks &= !is_few;
+    if (!is_few) {
+      group.cluster_size = ClusterSizeOf(group, num_sms * BlocksPerSm(group));
+    }
   }
   return groups;
 }

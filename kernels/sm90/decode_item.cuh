@@ -39,6 +39,7 @@ struct DecodeItem {
   int slots;
   int first_slot;
   int slot;
+  int first_unit;  // first_chunk / unit
   // Chunk numbers count from key 0; items end at multiples of their size.
   int chunk_begin, chunk_end;
   int key_begin, key_end;
@@ -60,17 +61,19 @@ __device__ __forceinline__ int FindDecodeSequence(const DecodeParams& params,
 __device__ __forceinline__ void SetRows(DecodeItem& item, int pair,
                                         int tile_rows) {
   const DecodeSequence& sequence = *item.sequence;
-  const bool has_tiles = sequence.row_tiles > 1;  // a division takes long
-  item.kv_head = has_tiles ? pair / sequence.row_tiles : pair;
-  item.row0 = has_tiles ? pair % sequence.row_tiles * tile_rows : 0;
+  const bool has_tiles = sequence.row_tiles > 1;
+  item.kv_head = has_tiles ? sequence.by_row_tiles.Divide(pair) : pair;
+  item.row0 =
+      has_tiles ? (pair - item.kv_head * sequence.row_tiles) * tile_rows : 0;
   item.num_rows =
       min(tile_rows, sequence.len_q * item.problem->group_size - item.row0);
 }
 
 // kGrouped: records lie in global memory. Otherwise every field is read from
 // the parameters' constant bank: a pointer that could be either would make each
-// read a load through L1, cold at the start.
-template <bool kGrouped>
+// read a load through L1, cold at the start. kMayCluster: the launch may be one
+// of clusters, whose blocks' items are the parts of one strand.
+template <bool kGrouped, bool kMayCluster>
 __device__ __forceinline__ DecodeItem FindItem(const DecodeParams& params,
                                                int index, int tile_rows) {
   DecodeItem item;
@@ -93,20 +96,33 @@ __device__ __forceinline__ DecodeItem FindItem(const DecodeParams& params,
   item.unit = is_fine ? fine.unit : coarse.unit;
   item.parts = is_fine ? fine.parts : coarse.parts;
   item.slots = is_fine ? fine.slots : coarse.slots;
+  item.first_unit = is_fine ? fine.first_unit : coarse.first_unit;
   const int grain = is_fine ? fine.grain : coarse.grain;
   const int first_batch = is_fine ? fine.first_batch : coarse.first_batch;
   const int first_slot = is_fine ? fine.first_slot : coarse.first_slot;
+  const int first_part = is_fine ? fine.first_part : coarse.first_part;
+  const Divisor by_parts = {
+      is_fine ? fine.by_parts.multiplier : coarse.by_parts.multiplier,
+      is_fine ? fine.by_parts.shift : coarse.by_parts.shift};
   // Heads run fastest: blocks that work side by side read the same keys' heads,
-  // which lie side by side in the common layouts.
+  // which lie side by side in the common layouts. In clusters parts do.
   const int pairs = item.problem->num_kv_heads * sequence.row_tiles;
-  const int pair = local % pairs;
-  const int rest = local / pairs;
+  int part, pair, batch;
+  if (kMayCluster && params.cluster_size > 1) {
+    const int strand = by_parts.Divide(local);
+    part = local - strand * item.parts;
+    batch = sequence.by_pairs.Divide(strand);
+    pair = strand - batch * pairs;
+  } else {
+    const int rest = sequence.by_pairs.Divide(local);
+    pair = local - rest * pairs;
+    batch = by_parts.Divide(rest);
+    part = rest - batch * item.parts;
+  }
   SetRows(item, pair, tile_rows);
-  const int part = rest % item.parts;
-  const int batch = rest / item.parts;
   item.strand = (first_batch + batch) * pairs + pair;
   item.batch = sequence.batch_begin + first_batch + batch;
-  const int index_of_all = sequence.first_chunk / grain + part;
+  const int index_of_all = first_part + part;
   item.chunk_begin = max(sequence.first_chunk, index_of_all * grain);
   item.chunk_end = min(sequence.end_chunk, (index_of_all + 1) * grain);
   item.first_slot =

@@ -1,6 +1,9 @@
 // Launch of one decode class: instantiated in decode_*.cu.
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
 #include "kernels/sm90/decode_combine.cuh"
 #include "kernels/sm90/decode_few.cuh"
 #include "kernels/sm90/decode_launchers.h"
@@ -19,24 +22,48 @@ cudaError_t TakeSharedMemory(Kernel kernel, int bytes) {
                               cudaSharedmemCarveoutMaxShared);
 }
 
-template <typename Shape, typename Element, bool kGrouped>
-cudaError_t LaunchDecodeShape(const DecodeParams& params,
-                              const DecodeLaunch& launch) {
-  constexpr int kBytes = sizeof(DecodeStorage<Shape>);
-  const auto kernel = launch.modifies_scores
-                          ? DecodeKernel<Shape, Element, kGrouped, true>
-                          : DecodeKernel<Shape, Element, kGrouped, false>;
-  cudaError_t error = TakeSharedMemory(kernel, kBytes);
+// Whether all of the launch's clusters run at the same time; else items would
+// wait, where a queue hands them to blocks as these become free. Asked once.
+template <typename Kernel>
+cudaError_t ClustersFit(Kernel kernel, const cudaLaunchConfig_t& config,
+                        int cluster_size, bool* fit) {
+  struct Asked {
+    Kernel kernel;
+    int device, cluster_size;
+    size_t bytes;
+    int clusters;
+  };
+  thread_local std::vector<Asked> known;
+  int device = 0;
+  cudaError_t error = cudaGetDevice(&device);
   if (error != cudaSuccess) return error;
-  kernel<<<launch.blocks, Shape::kThreads, kBytes, launch.stream>>>(params);
-  error = cudaGetLastError();
-  if (error != cudaSuccess || launch.combine_strands == 0) return error;
-  const auto combine = DecodeCombineKernel<Shape, Element, kGrouped>;
+  const int clusters = static_cast<int>(config.gridDim.x) / cluster_size;
+  for (const Asked& asked : known) {
+    if (asked.kernel == kernel && asked.device == device &&
+        asked.cluster_size == cluster_size &&
+        asked.bytes == config.dynamicSmemBytes) {
+      *fit = clusters <= asked.clusters;
+      return cudaSuccess;
+    }
+  }
+  Asked asked = {kernel, device, cluster_size, config.dynamicSmemBytes, 0};
+  error = cudaOccupancyMaxActiveClusters(&asked.clusters, kernel, &config);
+  if (error != cudaSuccess) return error;
+  known.push_back(asked);
+  *fit = clusters <= asked.clusters;
+  return cudaSuccess;
+}
+
+// The second kernel.
+template <typename Shape, typename Element, bool kGrouped>
+cudaError_t LaunchCombine(const DecodeParams& params,
+                          const DecodeLaunch& launch) {
+  const auto kernel = DecodeCombineKernel<Shape, Element, kGrouped>;
   // The same split of shared memory and L1, so that a multiprocessor need not
   // stand idle to change it.
-  error = TakeSharedMemory(combine, sizeof(CombineStorage));
+  const cudaError_t error = TakeSharedMemory(kernel, sizeof(CombineStorage));
   if (error != cudaSuccess) return error;
-  // Its blocks start while the last of the kernel above still work.
+  // Its blocks start while the last of the kernel before still work.
   cudaLaunchAttribute overlap = {};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
@@ -47,7 +74,49 @@ cudaError_t LaunchDecodeShape(const DecodeParams& params,
   config.stream = launch.stream;
   config.attrs = &overlap;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, combine, params);
+  return cudaLaunchKernelEx(&config, kernel, params);
+}
+
+template <typename Shape, typename Element, bool kGrouped>
+cudaError_t LaunchDecodeShape(DecodeParams params, const DecodeLaunch& launch) {
+  const int cluster_size = launch.modifies_scores || !MayCluster<Shape, false>()
+                               ? 1
+                               : launch.cluster_size;
+  // Blocks of a cluster would share multiprocessors while others stand idle:
+  // with more than half of the shared memory they do not.
+  constexpr int kBytes = sizeof(DecodeStorage<Shape>);
+  constexpr int kBytesAlone = std::max(kBytes, 233472 / 2);
+  const int bytes =
+      cluster_size > 1 && launch.one_block_per_sm ? kBytesAlone : kBytes;
+  const auto kernel = launch.modifies_scores
+                          ? DecodeKernel<Shape, Element, kGrouped, true>
+                          : DecodeKernel<Shape, Element, kGrouped, false>;
+  cudaError_t error = TakeSharedMemory(kernel, kBytesAlone);
+  if (error != cudaSuccess) return error;
+  cudaLaunchAttribute cluster = {};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = cluster_size;
+  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = launch.blocks;
+  config.blockDim = Shape::kThreads;
+  config.dynamicSmemBytes = bytes;
+  config.stream = launch.stream;
+  if (cluster_size > 1) {
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    bool fit = false;
+    error = ClustersFit(kernel, config, cluster_size, &fit);
+    if (error != cudaSuccess) return error;
+    if (!fit) config.numAttrs = 0;
+  }
+  params.cluster_size = config.numAttrs > 0 ? cluster_size : 1;
+  error = cudaLaunchKernelEx(&config, kernel, params);
+  if (error != cudaSuccess || params.cluster_size > 1 ||
+      launch.combine_strands == 0) {
+    return error;
+  }
+  return LaunchCombine<Shape, Element, kGrouped>(params, launch);
 }
 
 template <typename Shape, typename Element, bool kGrouped>

@@ -61,7 +61,7 @@ class DecodeProducer {
         next = gridDim.x + atomicAdd(&params_.counters->next_tile, 1);
       }
       Publish(index);
-      LoadItem(FindItem<kGrouped>(params_, index, Shape::kTileQ));
+      LoadItem(FindItem<kGrouped, true>(params_, index, Shape::kTileQ));
       index = ptx::uniform(__shfl_sync(0xffffffffu, next, 0));
     }
     Publish(-1);
@@ -161,7 +161,8 @@ __device__ __forceinline__ void ScrubItems(const DecodeParams& params,
   while (true) {
     const int index = TakeItem(storage, items);
     if (index < 0) return;
-    const DecodeItem item = FindItem<kGrouped>(params, index, Shape::kTileQ);
+    const DecodeItem item =
+        FindItem<kGrouped, true>(params, index, Shape::kTileQ);
     for (int key = item.key_begin; key < item.key_end; key += Shape::kTileKv) {
       ptx::mbarrier_wait(ptx::smem_address(&storage.v_arrived[ring.stage]),
                          ring.phase);

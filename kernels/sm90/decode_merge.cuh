@@ -50,21 +50,25 @@ struct FoldedVector {
   }
 };
 
-// Two neighbouring columns of each of two rows: a thread's piece of a partial
-// result of the warpgroup kernel. As FoldedVector otherwise.
-struct FoldedPiece {
+// Pieces of a partial result of the warpgroup kernel, as a thread holds them:
+// two neighbouring columns of each of two rows. As FoldedVector otherwise.
+template <int kPieces>
+struct FoldedPieces {
   float m[2] = {-INFINITY, -INFINITY}, l[2] = {0.0f, 0.0f};
-  float o[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  float o[kPieces][4] = {};
 
-  __device__ __forceinline__ void Append(const FoldedPiece& next) {
+  __device__ __forceinline__ void Append(const FoldedPieces& next) {
     MergeFactors factors[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       factors[r] = Merge(m[r], l[r], next.m[r], next.l[r]);
     }
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      o[e] = MergeValue(o[e], next.o[e], factors[e / 2]) + 0.0f;
+    for (int i = 0; i < kPieces; ++i) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        o[i][e] = MergeValue(o[i][e], next.o[i][e], factors[e / 2]) + 0.0f;
+      }
     }
   }
 };

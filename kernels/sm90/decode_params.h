@@ -12,6 +12,21 @@ namespace attendant::kernels::sm90 {
 // Tensor maps of one problem, in this order.
 enum DecodeMapIndex { kDecodeMapK, kDecodeMapV, kDecodeMapsPerProblem };
 
+// A division by a number that the host knows: a division by one that it does
+// not takes a kernel some 150 clocks.
+struct Divisor {
+  uint32_t multiplier;
+  int32_t shift;
+
+  static Divisor Of(uint32_t divisor);  // 1..2^31 - 1
+
+  // For 0 <= a < 2^31.
+  constexpr int32_t Divide(int32_t a) const {
+    return static_cast<int32_t>(
+        (uint64_t{static_cast<uint32_t>(a)} * multiplier) >> shift);
+  }
+};
+
 struct DecodeProblem {
   const void* q;  // [batch, rows, heads, head_dim] by strides, in elements
   void* out;
@@ -40,15 +55,19 @@ struct DecodeProblem {
 
 // Batch entries from first_batch on (of the record's) are cut alike: `grain`
 // chunks an item, `parts` items a strand. Items run over batch entries, parts,
-// KV heads and row tiles, tiles fastest. Partial results, if parts > 1: one for
-// each `unit` chunks (grain or 1), `slots` a strand, over batch entries, heads,
-// tiles and chunks.
+// KV heads and row tiles, tiles fastest (in clusters over parts last). Partial
+// results, if parts > 1: one for each `unit` chunks (grain or 1), `slots` a
+// strand, over batch entries, heads, tiles and chunks. first_part and
+// first_unit: the first chunk's number over `grain` and over `unit`.
 struct DecodeSegment {
   int32_t first_batch;
   int32_t items;
   int32_t grain;
   int32_t parts;
   int32_t unit;
+  int32_t first_part;
+  int32_t first_unit;
+  Divisor by_parts;
   int32_t slots;
   int32_t first_slot;  // from the record's
 };
@@ -69,6 +88,8 @@ struct DecodeSequence {
   int32_t low_offset, high_offset;
   int32_t diagonal_shift;
   int32_t row_tiles;
+  Divisor by_row_tiles;
+  Divisor by_pairs;            // KV heads * row_tiles
   int32_t key_begin, key_end;  // that some row sees; begin is chunk-aligned
   int32_t chunk_keys;          // a multiple of the key block
   int32_t num_chunks;
@@ -91,8 +112,11 @@ struct DecodeParams {
   int32_t num_sequences;
   int32_t num_items;
   int32_t combine_blocks;  // of a strand; more rows only
-  float* partials;         // see PartialSlot and FewSlot
-  float* scratch;          // more rows: see KeptLevels
+  // More rows: blocks of a cluster, which do the items of one strand each and
+  // merge them; 1 = no clusters.
+  int32_t cluster_size;
+  float* partials;  // see PartialSlot and FewSlot
+  float* scratch;   // more rows: see KeptLevels
   LaunchCounters* counters;
   uint32_t* arrivals;  // few rows: a strand's finished items; zero in between
   int32_t* repair_flag;

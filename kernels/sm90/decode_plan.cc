@@ -232,6 +232,8 @@ absl::Status DecodePlan::LaunchGroup(const DecodeGroup& group,
   launch.blocks = static_cast<int>(group.num_blocks);
   launch.combine_strands =
       group.combines ? static_cast<int>(group.num_strands) : 0;
+  launch.cluster_size = group.cluster_size;
+  launch.one_block_per_sm = group.num_blocks <= num_sms_;
   launch.modifies_scores = group.modifies_scores;
   params.combine_blocks = group.combine_blocks;
   launch.stream = stream;

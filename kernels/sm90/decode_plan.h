@@ -47,7 +47,10 @@ struct DecodeGroup {
   bool combines = false;
   bool keeps_chunks = false;
   bool keeps_quads = false;
-  int combine_blocks = 0;        // of a strand
+  int combine_blocks = 0;  // of a strand
+  // More rows: a cluster of so many blocks does a strand's items, one each, and
+  // merges them, if the device has room for all at once; 1 = none do.
+  int cluster_size = 1;
   bool modifies_scores = false;  // of some sequence, see ModifiesScores
 
   int64_t slot_bytes() const;

@@ -15,10 +15,11 @@
 // 4. Folding. A chunk starts from nothing; chunks are folded to quads (four,
 //    counted from key 0), two quads to an octet, octets to the strand, one
 //    after the other (decode_merge.cuh). Within an item in memory of the
-//    block's own (KeptLevels), else by a second kernel: the same arithmetic in
-//    the same order, so the split changes no bit. The last block to arrive
-//    would merge alone for longer than a launch takes (b1 kv2048: 18.7 us
-//    instead of 13.1).
+//    block's own (KeptLevels), between the up to 8 items of a strand by a
+//    cluster of their blocks (decode_cluster.cuh), else by a second kernel: the
+//    same arithmetic in the same order, so the split changes no bit. The last
+//    block to arrive would merge alone for longer than a launch takes (b1
+//    kv2048: 18.7 us instead of 13.1).
 // 5. Barriers (phase 0 first; "empty" is waited for with parity 1 at first):
 //      k/v_full    1 arrival + bytes                       consumers wait
 //      k/v_empty   1 a consumer warp (products done)       producer waits

@@ -41,6 +41,13 @@ using Decode128Wide = DecodeShape<128, 128, 2, 2, 1, 232, 40>;
 using Decode256 = DecodeShape<256, 64, 1, 2, 1, 240, 40>;
 using Decode256Wide = DecodeShape<256, 64, 2, 2, 1, 232, 40, false>;
 
+// Clusters merge their items where registers allow for the code of it; else the
+// combine kernel does.
+template <typename Shape, bool kModifies>
+constexpr bool MayCluster() {
+  return Shape::kHeadDim <= 128 && !kModifies;
+}
+
 // Few packed rows, at most kRows: eight warps take 16 keys each, the warps'
 // halves taking turns at key blocks of 64; K and V are the larger operand of
 // the warp-wide products.

@@ -77,6 +77,42 @@ TEST(DecodeGroupsTest, MoreRowsFoldAsMuchInABlockAsKeepsAllBusy) {
   EXPECT_EQ(one.scratch_bytes(), 0);
 }
 
+TEST(DecodeGroupsTest, ABlockForEveryItemOfEqualStrandsMakesClusters) {
+  EXPECT_EQ(Group({Decode(1, 16, 2048)})[0].cluster_size, 8);
+  EXPECT_EQ(Group({Decode(8, 16, 2048)})[0].cluster_size, 2);
+  EXPECT_EQ(Group({Decode(8, 16, 8192)})[0].cluster_size, 2);
+  EXPECT_EQ(Group({Decode(1, 4, 1500)})[0].cluster_size, 6);
+  // More items than clusters hold, than blocks, or none to merge.
+  EXPECT_EQ(Group({Decode(1, 16, 8192)})[0].cluster_size, 1);
+  EXPECT_EQ(Group({Decode(8, 4, 2048)})[0].cluster_size, 1);
+  EXPECT_EQ(Group({Decode(128, 16, 2048)})[0].cluster_size, 1);
+  EXPECT_EQ(Group({Decode(1, 1, 2048)})[0].cluster_size, 1);
+  // Strands of unequal numbers of items.
+  EXPECT_EQ(Group({Decode(1, 16, 2048), Decode(1, 16, 1024)})[0].cluster_size,
+            1);
+  EXPECT_EQ(Group({Decode(1, 16, 2048), Decode(1, 16, 2047)})[0].cluster_size,
+            8);
+}
+
+TEST(DecodeGroupsTest, DivisorsDivideExactly) {
+  for (const uint32_t divisor :
+       {1u, 2u, 3u, 5u, 7u, 8u, 11u, 24u, 127u, 132u, 1000u, 65535u, 65536u,
+        715827883u, 2147483647u}) {
+    const Divisor by = Divisor::Of(divisor);
+    for (uint64_t multiple = 0; multiple < (1u << 31);
+         multiple +=
+         divisor * std::max<uint64_t>(1, (1u << 31) / 999 / divisor)) {
+      for (const int64_t a :
+           {int64_t(multiple) - 1, int64_t(multiple), int64_t(multiple) + 1}) {
+        if (a < 0 || a > 2147483647) continue;
+        ASSERT_EQ(by.Divide(static_cast<int32_t>(a)), a / divisor)
+            << a << " / " << divisor;
+      }
+    }
+    ASSERT_EQ(by.Divide(2147483647), 2147483647 / divisor) << divisor;
+  }
+}
+
 TEST(DecodeGroupsTest, OnlyScoresThatNeedItTakeTheModifyingKernel) {
   AttentionProblem plain = Decode(1, 4, 512);
   plain.softmax_scale = 0.1f;

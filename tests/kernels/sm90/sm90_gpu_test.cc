@@ -293,42 +293,53 @@ TEST_F(Sm90Test, CutOrWholeSameBits) {
   EXPECT_TRUE(SameAnswer(problem, whole));
 }
 
-// Chunks folded in one block, in another's order of items, or by the combining
-// kernel: many sequences at once against each alone.
+// Chunks folded in one block, in another's order of items, by a cluster (up to
+// 8 items of 256 keys) or by the combining kernel: many sequences at once
+// against each alone.
 TEST_F(Sm90Test, DecodeCutOrWholeSameBits) {
-  for (const int64_t len_q : {1, 4, 16}) {
-    ProblemOptions options = Bf16(128, len_q, 2300);
-    options.batch = 20;
-    options.num_q_heads = 32;
-    options.num_kv_heads = 4;
-    HostProblem problem(options);
-    ASSERT_TRUE(RunAlone("sm90", problem).ok());
-    const std::vector<uint8_t> whole = problem.AnswerBytes();
-    for (const int64_t batch : {1, 7}) {
-      RunOptions cut;
-      cut.cut_batch = batch;
-      cut.cut_kv_heads = batch == 1 ? 1 : 3;
-      ASSERT_TRUE(RunAlone("sm90", problem, cut).ok());
-      EXPECT_TRUE(SameAnswer(problem, whole)) << len_q << " rows";
+  for (const int64_t head_dim : {64, 128}) {
+    for (const int64_t len_kv : {700, 1900, 2300}) {
+      for (const int64_t len_q : {1, 4, 16}) {
+        ProblemOptions options = Bf16(head_dim, len_q, len_kv);
+        options.batch = 20;
+        options.num_q_heads = 32;
+        options.num_kv_heads = 4;
+        HostProblem problem(options);
+        ASSERT_TRUE(RunAlone("sm90", problem).ok());
+        const std::vector<uint8_t> whole = problem.AnswerBytes();
+        for (const int64_t batch : {1, 7}) {
+          RunOptions cut;
+          cut.cut_batch = batch;
+          cut.cut_kv_heads = batch == 1 ? 1 : 3;
+          ASSERT_TRUE(RunAlone("sm90", problem, cut).ok());
+          EXPECT_TRUE(SameAnswer(problem, whole))
+              << len_q << " rows, " << len_kv << " keys, head size "
+              << head_dim;
+        }
+      }
     }
   }
 }
 
 TEST_F(Sm90Test, ThousandDecodeRunsOneAnswer) {
   for (const int64_t len_q : {1, 4, 16}) {
-    ProblemOptions options = Bf16(128, len_q, 3000);
-    options.batch = 3;
-    options.num_q_heads = 16;
-    options.num_kv_heads = 2;
-    HostProblem problem(options);
-    HostProblem* pointer = &problem;
-    auto runner = AttentionRunner::Create("sm90", {&pointer, 1});
-    ASSERT_TRUE(runner.ok()) << runner.status();
-    ASSERT_TRUE((*runner)->Run().ok());
-    const std::vector<uint8_t> first = problem.AnswerBytes();
-    for (int i = 1; i < 1000; ++i) {
+    // 8 and 12 chunks: a cluster and the combining kernel, if many rows.
+    for (const int64_t len_kv : {2000, 3000}) {
+      ProblemOptions options = Bf16(128, len_q, len_kv);
+      options.batch = 3;
+      options.num_q_heads = 16;
+      options.num_kv_heads = 2;
+      HostProblem problem(options);
+      HostProblem* pointer = &problem;
+      auto runner = AttentionRunner::Create("sm90", {&pointer, 1});
+      ASSERT_TRUE(runner.ok()) << runner.status();
       ASSERT_TRUE((*runner)->Run().ok());
-      ASSERT_EQ(first, problem.AnswerBytes()) << len_q << " rows, run " << i;
+      const std::vector<uint8_t> first = problem.AnswerBytes();
+      for (int i = 1; i < 1000; ++i) {
+        ASSERT_TRUE((*runner)->Run().ok());
+        ASSERT_EQ(first, problem.AnswerBytes())
+            << len_q << " rows, " << len_kv << " keys, run " << i;
+      }
     }
   }
 }
