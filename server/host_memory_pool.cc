@@ -92,6 +92,10 @@ absl::StatusOr<std::unique_ptr<HostMemoryPool>> CreatePlainHostPool(
     return absl::ResourceExhaustedError(absl::StrCat(
         "the system gives no ", bytes, " bytes for the host memory pool"));
   }
+  // A CPU's kernels read tensors as fast as memory gives them, which is slower
+  // where each small page has to be looked up. Advice: what the system makes of
+  // it is its affair.
+  madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   std::shared_ptr<void> owner(memory, [bytes](void* pages) {
     munmap(pages, static_cast<size_t>(bytes));
   });

@@ -18,7 +18,8 @@ std::unique_ptr<HostMemoryPool> MakeHostPool(std::byte* memory, int64_t bytes,
                                              std::shared_ptr<void> owner,
                                              bool scrub = false);
 
-// A pool over plain pages of its own, taken from the system as they are used.
+// A pool over pages of its own, taken from the system as they are used: huge
+// ones where it has them.
 // RESOURCE_EXHAUSTED if there is no address space for it.
 absl::StatusOr<std::unique_ptr<HostMemoryPool>> CreatePlainHostPool(
     int64_t bytes, bool scrub = false);

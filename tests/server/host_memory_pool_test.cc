@@ -5,7 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -60,6 +64,37 @@ TEST(HostMemoryPoolTest, AScrubbedPoolShowsNothingOfItsLastUser) {
                     [](std::byte b) { return b != std::byte{0}; });
     EXPECT_EQ(shows, !scrub);
   }
+}
+
+// What the system notes of the mapping that `address` lies in; empty if it says
+// nothing.
+std::string FlagsOfMapping(const void* address) {
+  std::ifstream maps("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0, end = 0;
+    char dash = 0;
+    std::istringstream range(line);
+    if (range >> std::hex >> begin >> dash >> end && dash == '-') {
+      const auto at = reinterpret_cast<uintptr_t>(address);
+      inside = begin <= at && at < end;
+    } else if (inside && line.starts_with("VmFlags:")) {
+      return line + " ";
+    }
+  }
+  return "";
+}
+
+TEST(HostMemoryPoolTest, AsksForHugePages) {
+  if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage")) {
+    GTEST_SKIP() << "this system has no huge pages to ask for";
+  }
+  auto pool = CreatePlainHostPool(8 << 20);
+  auto block = (*pool)->Allocate(8 << 20);
+  ASSERT_TRUE(block.ok());
+  const std::string flags = FlagsOfMapping(block->data());
+  if (flags.empty()) GTEST_SKIP() << "this system says nothing of mappings";
+  EXPECT_NE(flags.find(" hg "), std::string::npos) << flags;
 }
 
 TEST(HostMemoryPoolTest, ABlockMayOutliveThePool) {
