@@ -52,11 +52,11 @@ class DecodeRun {
       all.end = std::max(all.end, range_[r].end);
     }
     if (all.begin >= all.end) return;
-    int64_t block = task_.key_begin + (all.begin - task_.key_begin) /
-                                          kDecodeBlock * kDecodeBlock;
+    int64_t block = task_.key_begin +
+                    (all.begin - task_.key_begin) / kDecodeBlock * kDecodeBlock;
     for (; block < all.end; block += kDecodeBlock) {
-      Step(block, static_cast<int>(
-                      std::min<int64_t>(all.end - block, kDecodeBlock)));
+      Step(block,
+           static_cast<int>(std::min<int64_t>(all.end - block, kDecodeBlock)));
     }
   }
 

@@ -5,16 +5,23 @@ one process, with the same number of threads, by turns.
     python3 cpu_forward_bench.py --library libattendant_attention_c.so \\
         --out results [--threads 2] [--only prefill] [--target AVX2]
 
-Tensors are [batch, heads, rows, head_dim], contiguous, random normal. Times are
-medians; decode also times the mere reading of K and V by the same threads: a
-sum in PyTorch, a loop of ours in order or one in four streams, whichever is
-fastest. Our loops and our kernel run call by call in turn, so that what
-neighbours take of the memory's speed cancels: of_read, the share of the read
-rate, is the median of the ratios of calls that follow each other. Of PyTorch's two ways to
-share KV heads (enable_gqa, repeated heads made beforehand) the faster one
-counts. Before it is timed, each case is
-compared with PyTorch's answer in fp32. Writes cpu_forward.json and
-cpu_forward.meta.json (machine, versions, measured read bandwidth, command)
+Tensors are [batch, heads, rows, head_dim], contiguous, random normal, and lie in
+huge pages where the system has them (--small_pages: not). Times are medians. Of
+PyTorch's two ways to share KV heads (enable_gqa, repeated heads made beforehand)
+the faster one counts. Before it is timed, each case is compared with PyTorch's
+answer in fp32.
+
+Decode also times mere reading by the same threads, a sum in PyTorch, a loop of
+ours in order or one in four streams, whichever is fastest, of two things:
+- K and V themselves, which the last cache may hold: read_gbytes_per_s. Our loops
+  and our kernel run call by call in turn, so that what neighbours take of the
+  memory's speed cancels: of_read, the share of this rate, is the median of the
+  ratios of calls that follow each other.
+- memory: 1 GiB, or four times the last cache if that is more (STREAM's rule):
+  memory_gbytes_per_s, and of_memory_read, the kernel's rate as a share of it,
+  which is above 1 where a cache holds K and V.
+
+Writes cpu_forward.json and cpu_forward.meta.json (machine, versions, command)
 after each case, so that a time limit loses nothing but what is left.
 """
 
@@ -27,6 +34,8 @@ import statistics
 import subprocess
 import sys
 import time
+
+import cpu_memory
 
 FLAGS = ("avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16",
          "amx_bf16")
@@ -42,6 +51,8 @@ def parse_arguments():
                         "has to have, such as 'prefill bf16'; with --out, "
                         "other rows there are kept")
     parser.add_argument("--target", help="ATTENDANT_CPU_TARGET of our kernel")
+    parser.add_argument("--small_pages", action="store_true",
+                        help="K, V and memory in the system's small pages")
     parser.add_argument("--seconds", type=float, default=0.6,
                         help="measured time of a case, for each peer")
     return parser.parse_args()
@@ -128,13 +139,28 @@ def visible_pairs(case):
     return pairs
 
 
-def measure(torch, attention_c, library, case, arguments):
+def our_readers(what, plan, tensors):
+    """Loops of ours that read `tensors` once with the plan's threads."""
+    return {f"{what} by us, {streams}": lambda streams=streams: [
+        plan.read(t, streams) for t in tensors] for streams in (1, 4)}
+
+
+def reader_of_torch(torch, what, tensors):
+    words = [t.view(-1).view(torch.int32).view(torch.float32) for t in tensors]
+    return {f"{what} by torch": lambda: [w.sum() for w in words]}
+
+
+def measure(torch, attention_c, library, case, memory, arguments):
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[case["dtype"]]
     sdpa = torch.nn.functional.scaled_dot_product_attention
 
+    def empty(heads, rows):
+        return cpu_memory.empty(
+            torch, (case["batch"], heads, rows, case["head_dim"]), dtype,
+            not arguments.small_pages)
+
     def tensor(heads, rows):
-        return torch.randn(case["batch"], heads, rows, case["head_dim"],
-                           dtype=dtype)
+        return empty(heads, rows).normal_()
 
     q = tensor(case["num_heads"], case["seqlen_q"])
     k = tensor(case["num_kv_heads"], case["seqlen_kv"])
@@ -150,17 +176,17 @@ def measure(torch, attention_c, library, case, arguments):
     else:
         group = case["num_heads"] // case["num_kv_heads"]
         functions["torch gqa"] = lambda: sdpa(q, k, v, enable_gqa=True)
-        wide_k, wide_v = (t.repeat_interleave(group, 1) for t in (k, v))
+        wide_k, wide_v = (
+            empty(case["num_heads"], case["seqlen_kv"]).copy_(
+                t.repeat_interleave(group, 1)) for t in (k, v))
         functions["torch wide"] = lambda: sdpa(q, wide_k, wide_v)
 
-    own = {"ours": ours.launch}
+    in_turn = [{"ours": ours.launch}]
     if case["phase"] == "decode":
-        words = [t.view(-1).view(torch.int32).view(torch.float32)
-                 for t in (k, v)]
-        functions["read by torch"] = lambda: [w.sum() for w in words]
-        for streams in (1, 4):
-            own[f"read by us, {streams}"] = lambda streams=streams: [
-                ours.read(t, streams) for t in (k, v)]
+        in_turn[0] |= our_readers("read", ours, (k, v))
+        in_turn.append(our_readers("memory", ours, (memory,)))
+        functions |= reader_of_torch(torch, "read", (k, v))
+        functions |= reader_of_torch(torch, "memory", (memory,))
 
     ours.launch()
     reference = sdpa(q.float(), k.float(), v.float(), enable_gqa=True,
@@ -171,14 +197,18 @@ def measure(torch, attention_c, library, case, arguments):
 
     with torch.inference_mode():
         calls = time_by_turns(
-            [own] + [{name: f} for name, f in functions.items()],
+            in_turn + [{name: f} for name, f in functions.items()],
             arguments.seconds)
     times = {name: 1e3 * statistics.median(t) for name, t in calls.items()}
+
+    def least(what):
+        return min((times.pop(name) for name in list(times)
+                    if name.startswith(what)), default=None)
+
     row = {key: value for key, value in case.items() if key != "phase"}
     row["ours_ms"] = round(times.pop("ours"), 4)
-    read_ms = min((times.pop(name) for name in list(times)
-                   if name.startswith("read")), default=None)
-    row["torch_ms"] = round(min(times.values()), 4)
+    read_ms, memory_ms = least("read"), least("memory")
+    row["torch_ms"] = round(least("torch"), 4)
     row["speedup"] = round(row["torch_ms"] / row["ours_ms"], 3)
     flops = (4 * case["head_dim"] * visible_pairs(case) * case["num_heads"] *
              case["batch"])
@@ -188,19 +218,12 @@ def measure(torch, attention_c, library, case, arguments):
     if read_ms:
         row["read_gbytes_per_s"] = round(kv_bytes / read_ms / 1e6, 1)
         row["of_read"] = round(share_of_read(calls), 3)
+        memory_rate = memory.numel() * memory.element_size() / memory_ms / 1e6
+        row["memory_gbytes_per_s"] = round(memory_rate, 1)
+        row["of_memory_read"] = round(
+            kv_bytes / row["ours_ms"] / 1e6 / memory_rate, 3)
     row["max_error"] = float(f"{error:.2g}")
     return row
-
-
-def read_bandwidth(torch):
-    """GB/s of summing 1 GiB, the best of several runs."""
-    data = torch.ones(1 << 28)
-    best = 1e9
-    for _ in range(6):
-        start = time.perf_counter()
-        data.sum()
-        best = min(best, time.perf_counter() - start)
-    return data.numel() * 4 / best / 1e9
 
 
 def main():
@@ -214,14 +237,14 @@ def main():
     torch.manual_seed(1)
     library = attention_c.Library(os.path.abspath(arguments.library))
     model, flags = cpu_info()
-    bandwidth = read_bandwidth(torch)
+    memory = cpu_memory.memory(torch, not arguments.small_pages)
     print(f"{model}, {arguments.threads} threads, torch {torch.__version__}, "
-          f"reads {bandwidth:.1f} GB/s")
+          f"huge pages: {cpu_memory.huge_pages()}")
     rows = []
     for case in cases():
         if not set(arguments.only.split()) <= set(name_of(case).split()):
             continue
-        row = measure(torch, attention_c, library, case, arguments)
+        row = measure(torch, attention_c, library, case, memory, arguments)
         row |= {"cpu_flags": flags, "threads": arguments.threads}
         rows.append(row)
         print(f"{name_of(case):48} ours {row['ours_ms']:9.3f} ms  torch "
@@ -229,9 +252,11 @@ def main():
               f"{row['ours_gflops']:7.1f} GFLOP/s  "
               f"{row['ours_kv_gbytes_per_s']:6.1f} GB/s of "
               f"{row.get('read_gbytes_per_s', '-')} "
-              f"({row.get('of_read', '-')})", flush=True)
+              f"({row.get('of_read', '-')}), memory "
+              f"{row.get('memory_gbytes_per_s', '-')} "
+              f"({row.get('of_memory_read', '-')})", flush=True)
         if arguments.out:
-            write(arguments, rows, torch, model, flags, bandwidth)
+            write(arguments, rows, torch, model, flags)
     for phase, is_phase in (("prefill", lambda r: r["seqlen_q"] > 1),
                             ("decode", lambda r: r["seqlen_q"] == 1)):
         ratios = [r["speedup"] for r in rows if is_phase(r)]
@@ -240,7 +265,7 @@ def main():
                   f"least {min(ratios):.3f}")
 
 
-def write(arguments, rows, torch, model, flags, bandwidth):
+def write(arguments, rows, torch, model, flags):
     folder = os.path.dirname(os.path.abspath(__file__))
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, text=True,
                             capture_output=True, check=False).stdout.strip()
@@ -248,7 +273,9 @@ def write(arguments, rows, torch, model, flags, bandwidth):
             "cores": os.cpu_count(), "target": arguments.target or "best",
             "torch": torch.__version__, "commit": commit,
             "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
-            "read_gbytes_per_s": round(bandwidth, 1),
+            "last_cache_bytes": cpu_memory.last_cache_bytes(),
+            "huge_pages": "not used" if arguments.small_pages
+                          else cpu_memory.huge_pages(),
             "date": datetime.date.today().isoformat(),
             "command": "cpu_forward_bench.py " + " ".join(
                 a for a in sys.argv[1:] if "/" not in a)}

@@ -145,6 +145,24 @@ def cpu():
     return table(["CPU", "points", "times PyTorch", "least", "most"], lines)
 
 
+def cpu_decode():
+    """Decode at 32k keys: GB/s of K and V beside two readers of as many threads."""
+    lines = []
+    for name, machine in (("cpu_forward", "2"), ("cpu_forward_16", "16, AMX")):
+        for row in load(name):
+            if (row["seqlen_q"], row["seqlen_kv"]) != (1, 32768):
+                continue
+            lines.append([machine, row["dtype"], row["batch"]])
+            lines[-1] += [row["ours_kv_gbytes_per_s"]]
+            for rate, share in (
+                ("read_gbytes_per_s", "of_read"),
+                ("memory_gbytes_per_s", "of_memory_read"),
+            ):
+                lines[-1] += [row.get(rate, "-"), f"{row[share]:.2f}" if share in row else "-"]
+    head = ["cores", "dtype", "batch", "ours, GB/s", "K and V read", "share of it"]
+    return table([*head, "memory read", "share of it"], lines)
+
+
 def transport():
     """Every road on one host, and its peers, from the same run."""
     titles = {
@@ -232,6 +250,7 @@ TABLES = {
     "decode": decode,
     "memory": memory,
     "cpu": cpu,
+    "cpu_decode": cpu_decode,
     "transport": transport,
     "python_calls": python_calls,
     "fresh_machines": fresh_machines,
