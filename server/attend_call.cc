@@ -29,10 +29,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::system_clock;
 
-// Below this a hand-over to a copy thread costs more than the copy (about
-// 50 us at 5 GB/s against 10 to 20 us and a context switch).
-constexpr int64_t kInlineCopyBytes = int64_t{256} << 10;
-constexpr int64_t kCopyPieceBytes = int64_t{4} << 20;
 // gRPC may tell of a broken body before it tells that the call is cancelled.
 constexpr milliseconds kCancelGrace{200};
 
@@ -129,7 +125,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
         Stage::kReceive);
   }
 
-  // Parse, validate, admit, copy: everything before the queue.
+  // Everything before the queue.
   absl::Status Receive() {
     if (message_bytes_ > env_->bounds.max_request_bytes) {
       return InvalidField("message",
@@ -155,24 +151,33 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     RETURN_IF_ERROR(PlaceRegions(RegionOwner(*context_), parsed.header,
                                  env_->engine->device().is_cuda, &env_->regions,
                                  request.get()));
-    pieces_ = CutIntoPieces(parsed, *request, kCopyPieceBytes);
     const int64_t bytes = request->input_bytes;
+    const bool shared = bytes <= kSharedCopyBytes;
+    pieces_ = CutIntoPieces(parsed, *request,
+                            shared ? kSharedPieceBytes : kCopyPieceBytes);
     ASSIGN_OR_RETURN(job_, env_->engine->Admit(std::move(request), deadline));
-    if (pieces_.size() <= 1 || bytes <= kInlineCopyBytes) {
-      for (const CopyPiece& piece : pieces_) Copy(piece);
-      SubmitJob();
-      return absl::OkStatus();
+    const int pieces = pieces_left_ = static_cast<int>(pieces_.size());
+    int helpers = shared ? std::min(kCopyHelpers, pieces - 1) : pieces;
+    if (bytes <= kInlineCopyBytes) helpers = 0;
+    if (helpers > 0) {
+      env_->engine->CopyAsync(
+          helpers, [call = shared_from_this()](int) { call->CopyPieces(); },
+          [] {});
     }
-    env_->engine->CopyAsync(
-        static_cast<int>(pieces_.size()),
-        [call = shared_from_this()](int part) {
-          call->Copy(call->pieces_[part]);
-        },
-        [call = shared_from_this()] { call->SubmitJob(); });
+    if (shared) CopyPieces();
+    if (pieces == 0) SubmitJob();
     return absl::OkStatus();
   }
 
-  // Any thread; pieces write to disjoint places.
+  // Who ends the last one goes on. Several threads at once.
+  void CopyPieces() {
+    for (size_t i = next_piece_++; i < pieces_.size(); i = next_piece_++) {
+      Copy(pieces_[i]);
+      if (--pieces_left_ == 0) SubmitJob();
+    }
+  }
+
+  // Pieces write to disjoint places.
   void Copy(const CopyPiece& piece) {
     NoteCopy(CopyPieceInto(message_, piece, job_->input.data()));
   }
@@ -349,7 +354,9 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
   grpc::ByteBuffer message_;
   grpc::ByteBuffer reply_;  // until OnDone
   std::atomic<int64_t> message_bytes_{0};
-  std::vector<CopyPiece> pieces_;
+  std::vector<CopyPiece> pieces_;  // constant once they are copied
+  std::atomic<size_t> next_piece_{0};
+  std::atomic<int> pieces_left_{0};
   decltype(DecodedCall::encode) encode_;  // from Receive on
   Clock::time_point submitted_;
   UploadPlace upload_;

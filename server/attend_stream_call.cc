@@ -18,14 +18,12 @@
 #include "server/regions/region_service.h"
 #include "server/regions/request_regions.h"
 #include "server/stream_message.h"
+#include "server/tensor_copy.h"
 #include "server/unanswered_call.h"
 #include "server/upload.h"
 
 namespace attendant::server {
 namespace {
-
-// Below this a hand-over to a copy thread costs more than the copy.
-constexpr int64_t kInlineCopyBytes = int64_t{256} << 10;
 
 class AttendStreamCall final
     : public grpc::ServerGenericBidiReactor,

@@ -345,6 +345,9 @@ int64_t AttentionServer::Answered() const {
          impl_->metrics_.finished(Method::kModelInfer, kOk);
 }
 int64_t AttentionServer::Open() const { return impl_->environment_.open_calls; }
+int64_t AttentionServer::Uploads() const {
+  return impl_->environment_.uploads.taken();
+}
 absl::Status AttentionServer::ReloadPolicy() {
   RETURN_IF_ERROR(impl_->access_->Reload());
   impl_->environment_.uploads.SetIdentities(impl_->access_->Identities());

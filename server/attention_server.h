@@ -51,6 +51,8 @@ class AttentionServer {
   int64_t Answered() const;
   // Let in and not yet answered to the last byte.
   int64_t Open() const;
+  // Whose messages may be on their way.
+  int64_t Uploads() const;
 
  private:
   class Impl;

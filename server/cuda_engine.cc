@@ -37,8 +37,8 @@ constexpr double kAssumedFlopsPerSecond = 2e14;
 // As long as the queues side by side gain less than their hand-overs cost, some
 // 10 us each.
 constexpr int64_t kAtOnceBytes = int64_t{4} << 20;
-// Longer than a caller in a loop needs to come again.
-constexpr std::chrono::microseconds kWatchful{300};
+// Longer than a caller in a loop needs to come again with some megabytes.
+constexpr std::chrono::microseconds kWatchful{1200};
 // A byte over PCIe at 50 GB/s.
 constexpr double kFlopsPerByte = 4000;
 

@@ -181,6 +181,10 @@ void AddTransport(ServerOptions* o, std::vector<Option>* table) {
       {IntegerOption("http2_window_bytes", &o->http2_window_bytes, {0, 1 << 30},
                      "fixed flow-control window of a stream; 0 = gRPC tunes it",
                      true),
+       IntegerOption("busy_poll_us", &o->busy_poll_us, {0, 1'000'000},
+                     "how long one thread looks for the next call before it "
+                     "sleeps, on machines with 8 cores and more; 0 = not at "
+                     "all"),
        IntegerOption("max_streams_per_connection",
                      &o->max_streams_per_connection, {0, 1'000'000},
                      "calls at once on one connection; 0 = no limit"),

@@ -5,15 +5,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "server/accept_guard.h"
 #include "server/attention_server.h"
+#include "server/connections/event_pollers.h"
 #include "server/grpc_log.h"
 #include "server/log.h"
 #include "server/log_writer.h"
@@ -33,6 +36,9 @@ enum ExitCode {
   kCutOff = 4,     // calls were left when the drain's time was over
   kUnfit = 5,      // a check of --selftest failed
 };
+
+// With fewer, who looks takes the core from who computes.
+constexpr unsigned kCoresForBusyPoll = 8;
 
 sigset_t AwaitedSignals() {
   sigset_t signals;
@@ -211,6 +217,11 @@ ExitCode Run(const std::vector<std::string>& arguments,
     Log(LogLevel::kError, "cannot start the server",
         {{"error", server.status().ToString()}});
     return kCannotStart;
+  }
+  if (std::thread::hardware_concurrency() >= kCoresForBusyPoll) {
+    // The server lives as long as the process.
+    GiveTurnsToPollers(std::chrono::microseconds(options.busy_poll_us),
+                       [&server] { return (*server)->Uploads() > 1; });
   }
   PrintStart(options, **server);
   const ExitCode code = ServeUntilStopped(options, signals, **server);

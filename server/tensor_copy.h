@@ -4,12 +4,22 @@
 
 #include <grpcpp/support/byte_buffer.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "server/problem_validator.h"
 #include "server/wire_codec.h"
 
 namespace attendant::server {
+
+// Below this a hand-over to a copy thread costs more than the copy.
+inline constexpr int64_t kInlineCopyBytes = int64_t{256} << 10;
+// Up to this gRPC's thread copies too: much is done before others have woken
+// up.
+inline constexpr int64_t kSharedCopyBytes = int64_t{4} << 20;
+inline constexpr int64_t kSharedPieceBytes = int64_t{128} << 10;
+inline constexpr int kCopyHelpers = 3;  // copy threads beside it
+inline constexpr int64_t kCopyPieceBytes = int64_t{4} << 20;
 
 struct CopyPiece {
   int64_t message_offset = 0;      // or region's

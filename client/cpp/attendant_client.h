@@ -77,10 +77,12 @@ struct ClientOptions {
   // no call whose bytes are stuck in a socket, so a deadline can be missed by
   // as much. Not on unix sockets.
   std::chrono::milliseconds stall_timeout{20'000};
-  // How long a call looks for its answer before its thread sleeps: waking up
-  // takes some 50 us. One core is busy for as long. Nobody looks while more
-  // than a quarter of the cores do.
-  std::chrono::microseconds busy_poll{0};
+  // A call by one message looks for its answer before its thread sleeps (waking
+  // up takes some 50 us) twice as long as such calls took lately, if that is at
+  // most so long: nobody looks for what comes from afar. One core is busy for
+  // as long, and nobody looks while more than a quarter of the cores do. 0 =
+  // never.
+  std::chrono::microseconds busy_poll{2000};
   RetryOptions retry = {};
 };
 

@@ -5,8 +5,10 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,6 +32,19 @@ struct CallOutcome {
 // The trailer grpc-retry-pushback-ms of a call that has ended.
 std::optional<std::string> PushbackOf(const grpc::ClientContext& context);
 
+// How long calls took lately, the newest weighing most. Thread-safe.
+class UsualTime {
+ public:
+  void Note(std::chrono::nanoseconds time);
+  // 0 if there was none.
+  std::chrono::nanoseconds get() const {
+    return std::chrono::nanoseconds(ns_.load(std::memory_order_relaxed));
+  }
+
+ private:
+  std::atomic<int64_t> ns_{0};
+};
+
 // Thread-safe. Calls take the connections in turn.
 class ConnectionSet {
  public:
@@ -48,9 +63,11 @@ class ConnectionSet {
 
  private:
   std::shared_ptr<grpc::Channel> MakeChannel() const;
+  std::chrono::microseconds BusyPoll() const;
 
   const std::string target_;
   const ClientOptions options_;
+  UsualTime usual_;  // of answered calls
   std::mutex mutex_;
   std::vector<std::shared_ptr<grpc::Channel>> channels_;  // guarded by mutex_
   size_t next_ = 0;                                       // guarded by mutex_

@@ -17,9 +17,9 @@
 
 namespace attendant::client {
 
-// ClientOptions::busy_poll of the doors of one machine, where a call takes not
-// much longer than waking up.
-inline constexpr std::chrono::microseconds kSameHostBusyPoll{1000};
+// ClientOptions::busy_poll of the doors of one machine, where even a large call
+// takes not much longer than waking up.
+inline constexpr std::chrono::microseconds kSameHostBusyPoll{6000};
 
 struct DoorCapabilities {
   // Caller and server share a machine's memory.

@@ -20,7 +20,9 @@ absl::StatusOr<SameHostClient> ConnectSameHost(std::string_view door,
   if (with_owner.region_owner.empty()) {
     with_owner.region_owner = RandomRegionOwner();
   }
-  with_owner.busy_poll = std::max(with_owner.busy_poll, kSameHostBusyPoll);
+  if (with_owner.busy_poll.count() > 0) {
+    with_owner.busy_poll = std::max(with_owner.busy_poll, kSameHostBusyPoll);
+  }
   absl::StatusOr<Client> client = Client::Create(target, with_owner);
   if (!client.ok()) return client.status();
   absl::StatusOr<ServerInfo> info =

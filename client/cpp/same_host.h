@@ -16,9 +16,9 @@ struct SameHostClient {
   ServerInfo info;
 };
 
-// Looks for answers before it sleeps (kSameHostBusyPoll, or longer if the
-// options say so). Errors: Client::Create's; GetServerInfo's within ten
-// seconds, after "door 'NAME': ".
+// Looks for answers up to kSameHostBusyPoll before it sleeps, unless the
+// options have it never look. Errors: Client::Create's; GetServerInfo's within
+// ten seconds, after "door 'NAME': ".
 absl::StatusOr<SameHostClient> ConnectSameHost(std::string_view door,
                                                const std::string& target,
                                                const ClientOptions& options);
