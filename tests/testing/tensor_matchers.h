@@ -1,9 +1,7 @@
 // Answers against the oracle, by the tolerance of the contract:
 //   max |O - O64| <= 2 max |O_plain - O64| + 1e-5 max |V|, per request;
 //   |LSE - LSE64| <= 1e-3 (16-bit inputs) or 1e-5 max(1, |LSE|) (fp32).
-// LSE may be off by its own rounding, too. With ATTENDANT_TEST_ROUNDING_FLOOR
-// set the plain implementation counts as off by half a unit of the largest O at
-// least.
+// LSE may be off by its own rounding, too.
 #pragma once
 
 #include <gtest/gtest.h>
