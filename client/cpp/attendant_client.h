@@ -91,7 +91,8 @@ struct ClientOptions {
 class Client {
  public:
   // target: "host:port", "dns:///name:port", "unix:/path", gRPC's other forms,
-  // or addresses by commas. INVALID_ARGUMENT for options that contradict each other.
+  // or addresses by commas. INVALID_ARGUMENT for options that contradict each
+  // other.
   static absl::StatusOr<Client> Create(const std::string& target,
                                        ClientOptions options = {});
   Client(Client&&) noexcept;

@@ -25,7 +25,8 @@
 extern "C" {
 #endif
 
-/* Grows when a struct, a field or a function is added; see attendant_abi_version. */
+/* Grows when a struct, a field or a function is added; see
+ * attendant_abi_version. */
 #define ATTENDANT_ABI_VERSION 3
 
 /* Numbers of attendant.v1.DataType, Layout and CausalAlignment. */
@@ -92,8 +93,8 @@ typedef struct attendant_client_options {
   int32_t balance;            /* calls go in turn to all of target's servers */
 } attendant_client_options;
 
-/* Connects at the first call. options may be NULL. A target of several addresses
- * by commas means balance, which the doors of one server have not. */
+/* Connects at the first call. options may be NULL. A target of several
+ * addresses by commas means balance, which the doors of one server have not. */
 attendant_error* attendant_client_create(
     const char* target, const attendant_client_options* options,
     attendant_client** client);
