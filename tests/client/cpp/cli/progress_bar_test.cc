@@ -1,12 +1,12 @@
 #include "client/cpp/cli/progress_bar.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <string>
 
 namespace attendant::client::cli {
 namespace {
@@ -40,11 +40,15 @@ void DrawOn(int fd) {
   close(before);
 }
 
-std::string ReadAll(int fd) {
-  fcntl(fd, F_SETFL, O_NONBLOCK);
-  char text[4096];
-  const ssize_t size = read(fd, text, sizeof(text));
-  return size > 0 ? std::string(text, static_cast<size_t>(size)) : "";
+// What reached `reader` from `writer`. A terminal passes bytes on when it
+// likes, so they end with a mark that is waited for.
+std::string ReadAll(int writer, int reader) {
+  constexpr char kEnd = '\x04';
+  EXPECT_EQ(write(writer, &kEnd, 1), 1);
+  std::string text;
+  char c;
+  while (read(reader, &c, 1) == 1 && c != kEnd) text += c;
+  return text;
 }
 
 TEST(ProgressBar, IsDrawnOnATerminalAndLeavesNoTrace) {
@@ -53,7 +57,7 @@ TEST(ProgressBar, IsDrawnOnATerminalAndLeavesNoTrace) {
   size.ws_col = 40;
   ASSERT_EQ(openpty(&terminal, &child, nullptr, nullptr, &size), 0);
   DrawOn(child);
-  const std::string text = ReadAll(terminal);
+  const std::string text = ReadAll(child, terminal);
   EXPECT_THAT(text, HasSubstr("work ["));
   EXPECT_THAT(text, EndsWith("\r\x1b[K"));
   close(child);
@@ -64,7 +68,7 @@ TEST(ProgressBar, WritesNothingIntoAPipe) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   DrawOn(ends[1]);
-  EXPECT_EQ(ReadAll(ends[0]), "");
+  EXPECT_EQ(ReadAll(ends[1], ends[0]), "");
   close(ends[0]);
   close(ends[1]);
 }
