@@ -176,7 +176,7 @@ class DecodeConsumer {
       const bool begins = key == next_chunk_key;
       if (begins) rows = PartialRows();
       SoftmaxStep(s, key, rows, rescale);
-      // Keeps the wait for PV behind the exponentials, see kernels/README.md.
+      // Keeps the wait for PV behind the exponentials, see PREFILL.md.
       ptx::mbarrier_arrive_if_negative(ptx::smem_address(storage_.k_empty),
                                        rows.l[0] + rows.l[1]);
       ptx::wgmma_wait_group<0>();
