@@ -168,7 +168,8 @@ struct EngineOptions {
   double work_item_flops = 0;
   // A batch takes at most so much, or one work item: no more bytes than one
   // item, so that a large request's own upload, kernels and download overlap.
-  // FLOPs: 0 = as work_item_flops on a CPU, 4 times that on a GPU.
+  // FLOPs: 0 = as work_item_flops on a CPU, 4 times that on a GPU. While
+  // several identities use the device, no more than work_item_flops.
   int64_t max_batch_bytes = int64_t{16} << 20;
   double max_batch_flops = 0;
 };

@@ -15,6 +15,8 @@ constexpr size_t kMaxItemsInBatch = 256;
 // over in search of smaller ones.
 constexpr int kMaxPassedOver = 64;
 constexpr std::chrono::milliseconds kPriorityStep{5};
+// An identity whose last request is so old does not use the device any more.
+constexpr std::chrono::seconds kUsesDeviceFor{1};
 
 Clock::duration ToDuration(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(
@@ -197,12 +199,18 @@ Batch BatchScheduler::Pull() {
   EndExpired(batch.pulled);
   std::set<const ScheduledJob*> jobs;
   int passed_over = 0;
+  const double max_flops = MaxBatchFlops(batch.pulled);
+  const auto fits = [&](const ItemRange& item) {
+    return batch.items.empty() ||
+           (batch.bytes + item.bytes <= options_.max_batch_bytes &&
+            batch.flops + item.flops <= max_flops);
+  };
   FairQueue::Walk walk(&ready_);
   while (batch.items.size() < kMaxItemsInBatch) {
     const std::shared_ptr<ScheduledJob> job = walk.Head();
     if (job == nullptr) break;
     const ItemRange& item = job->NextItem();
-    if (!FitsBatch(batch, item)) {
+    if (!fits(item)) {
       if (++passed_over > kMaxPassedOver) break;
       walk.PassOver();
       continue;
@@ -219,11 +227,10 @@ Batch BatchScheduler::Pull() {
   return batch;
 }
 
-bool BatchScheduler::FitsBatch(const Batch& batch,
-                               const ItemRange& range) const {
-  if (batch.items.empty()) return true;
-  return batch.bytes + range.bytes <= options_.max_batch_bytes &&
-         batch.flops + range.flops <= options_.max_batch_flops;
+double BatchScheduler::MaxBatchFlops(Clock::time_point now) const {
+  return ready_.IsShared(now - kUsesDeviceFor)
+             ? std::min(options_.max_batch_flops, options_.work_item_flops)
+             : options_.max_batch_flops;
 }
 
 void BatchScheduler::TakeItem(const std::shared_ptr<ScheduledJob>& job,

@@ -7,6 +7,10 @@
 // nothing waits for ever behind short deadlines), moved by priority a little.
 // Each item taken moves its job's key back by twice the time it is expected to
 // take, so that a small request that comes during a large one goes next.
+//
+// While several identities use the device, a batch is no more work than one
+// item: whoever comes waits for the end of the one before, and his own ends
+// with what shares its launch.
 #pragma once
 
 #include <chrono>
@@ -100,7 +104,7 @@ class BatchScheduler final : public WorkSource {
   double SecondsOf(double cost) const;
   // Of a job that is to be admitted.
   QueueLoad LoadBefore(const ScheduledJob& job) const;
-  bool FitsBatch(const Batch& batch, const ItemRange& range) const;
+  double MaxBatchFlops(Clock::time_point now) const;
   void TakeItem(const std::shared_ptr<ScheduledJob>& job, Batch* batch);
   // Lists a job that is the first of its line, if an item can be pulled.
   void MakeReadyIfFirst(const std::shared_ptr<ScheduledJob>& job);

@@ -11,12 +11,20 @@ void FairQueue::Insert(const std::shared_ptr<ScheduledJob>& job) {
   // Who comes back has no claim on the time that it did not use.
   if (share.jobs.empty()) share.service = std::max(share.service, served_);
   share.weight = caller.weight;
+  share.last_submitted = std::max(share.last_submitted, job->submitted);
   share.jobs.insert(job);
 }
 
 void FairQueue::Erase(const std::shared_ptr<ScheduledJob>& job) {
   const auto share = shares_.find(job->request->caller.identity);
   if (share != shares_.end()) share->second.jobs.erase(job);
+}
+
+bool FairQueue::IsShared(Clock::time_point since) const {
+  return std::count_if(shares_.begin(), shares_.end(), [&](const auto& share) {
+           return !share.second.jobs.empty() ||
+                  share.second.last_submitted >= since;
+         }) > 1;
 }
 
 FairQueue::Walk::Walk(FairQueue* queue) : queue_(queue) {

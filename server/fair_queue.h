@@ -20,6 +20,8 @@ class FairQueue {
  public:
   void Insert(const std::shared_ptr<ScheduledJob>& job);
   void Erase(const std::shared_ptr<ScheduledJob>& job);
+  // True if jobs of more than one identity wait or were submitted since then.
+  bool IsShared(Clock::time_point since) const;
 
  private:
   struct EarlierKey {
@@ -33,6 +35,7 @@ class FairQueue {
     Jobs jobs;
     double weight = 1;
     double service = 0;  // virtual time: seconds / weight of what it had
+    Clock::time_point last_submitted;
   };
 
  public:

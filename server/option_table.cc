@@ -110,7 +110,9 @@ void AddEngine(ServerOptions* o, std::vector<Option>* table) {
        FlopsOption("work_item_flops", &e->work_item_flops,
                    "and of about this work; 0 = fit for the device", true),
        FlopsOption("max_batch_flops", &e->max_batch_flops,
-                   "most work of one launch; 0 = fit for the device", true)});
+                   "most work of one launch; while several identities use the "
+                   "device, --work_item_flops; 0 = fit for the device",
+                   true)});
 }
 
 void AddBounds(ServerOptions* o, std::vector<Option>* table) {

@@ -67,6 +67,37 @@ TEST_F(BatchSchedulerTest, IdentitiesShareByWeightWhateverTheyQueue) {
   EXPECT_EQ(std::count(rest.begin(), rest.end(), 'g'), 3) << rest;
 }
 
+TEST_F(BatchSchedulerTest, BatchesAreShortWhileIdentitiesShareTheDevice) {
+  options_.work_item_flops = 1e9;  // 3.7 requests; 4 by their bytes
+  Start();
+  const auto submit = [&](const char* identity, int count) {
+    for (int i = 0; i < count; ++i) {
+      auto request = MakeRequest(kMebibyte);
+      request->caller.identity = identity;
+      auto job =
+          scheduler_->Admit(std::move(request), clock_.Now() + seconds(60));
+      ASSERT_TRUE(job.ok()) << job.status();
+      (*job)->done = [](JobResult) {};
+      scheduler_->Submit(*job);
+    }
+  };
+  const auto serve = [&] {
+    Batch batch = executor_->Pull();
+    const size_t items = batch.items.size();
+    executor_->Finish(std::move(batch));
+    scheduler_->RunDue();
+    return items;
+  };
+  submit("greedy", 12);
+  EXPECT_EQ(serve(), 4u);
+  submit("modest", 1);
+  EXPECT_EQ(serve(), 3u);
+  EXPECT_EQ(serve(), 3u);  // of greedy's only, but modest may come again
+  submit("greedy", 6);
+  clock_.Advance(milliseconds(1001));
+  EXPECT_EQ(serve(), 4u);
+}
+
 TEST_F(BatchSchedulerTest, AnIdentityFillsNoMoreOfTheQueueThanItsShare) {
   options_.limits.max_queued_requests = 10;
   Start();
