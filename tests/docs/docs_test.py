@@ -46,6 +46,11 @@ METRIC = re.compile(
 RECORDED = re.compile(r"\b[a-z_]+:attendant_[\w:]+")
 ERROR = re.compile(r"absl::([A-Z]\w+)Error\(")
 CODE_ROW = re.compile(r"^\| `([A-Z_]+)` \|", re.M)
+LINK = re.compile(r"\]\(([^)#]*)#?([^)]*)\)")
+GOLDEN = re.compile(r"<!-- bytes: (\S+) -->\n(.*?)(?:\n\n|\Z)", re.S)
+BYTE_ROW = re.compile(r"^\| (\d+) \| `([0-9a-f ]+)`(?: and \d+ bytes)? \|", re.M)
+NAMED = re.compile(r"`([\w.-]+(?:/[\w.-]+)+\.[a-z]{1,5})`")
+EXAMPLES = {"tests/x/y_test.cc", "x/y.cc", "tests/benchmark/results/NAME.json"}
 
 
 def program_of(line):
@@ -213,12 +218,37 @@ class DocsTest(unittest.TestCase):
         rows = CODE_ROW.findall((GUIDES / "callers.md").read_text())
         self.assertEqual(set(rows) - {"OK"}, made)
 
+    def test_bytes_of_worked_examples_are_the_golden_ones(self):
+        seen = 0
+        for path in markdown.files():
+            for name, rows in GOLDEN.findall(path.read_text()):
+                text = (ROOT / "tests/golden" / name).read_text()
+                golden = bytes.fromhex(re.sub("^#.*$", "", text, flags=re.M))
+                shown = BYTE_ROW.findall(rows)
+                self.assertEqual(len(shown), rows.count("\n") - 1, "a row is not read")
+                for at, digits in shown:
+                    expected = bytes.fromhex(digits)
+                    found = golden[int(at) : int(at) + len(expected)]
+                    self.assertEqual(found, expected, f"{path}: byte {at}")
+                seen += len(shown)
+        self.assertGreater(seen, 12)
+
     def test_links_lead_somewhere(self):
         for path in markdown.files():
-            for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
+            for target, anchor in LINK.findall(path.read_text()):
                 if "://" not in target:
-                    found = (path.parent / target).exists()
-                    self.assertTrue(found, f"{path.relative_to(ROOT)}: {target}")
+                    found = (path.parent / target) if target else path
+                    place = f"{path.relative_to(ROOT)}: {target}#{anchor}"
+                    self.assertTrue(found.exists(), place)
+                    if anchor:
+                        self.assertIn(anchor, markdown.anchors(found), place)
+
+    def test_files_named_exist(self):
+        for path in markdown.files():
+            for name in set(NAMED.findall(path.read_text())) - EXAMPLES:
+                places = [folder / name for folder in (path.parent, *path.parents)]
+                found = any(p.exists() for p in places if p.is_relative_to(ROOT))
+                self.assertTrue(found, f"{path.relative_to(ROOT)}: {name}")
 
 
 if __name__ == "__main__":

@@ -45,6 +45,12 @@ def files():
     return [ROOT / name for name in sorted(listed.stdout.split())]
 
 
+def anchors(path):
+    """What a link may name behind the # of this file: its headings, as GitHub does."""
+    heads = re.findall(r"^#+ (.*)$", path.read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads}
+
+
 def blocks(path):
     """The code blocks of a file, fenced and indented, in order."""
     found = []
