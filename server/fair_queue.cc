@@ -4,12 +4,19 @@
 #include <iterator>
 
 namespace attendant::server {
+namespace {
+
+// Of the device, for a weight of 1.
+constexpr double kClaimSeconds = 0.02;
+
+}  // namespace
 
 void FairQueue::Insert(const std::shared_ptr<ScheduledJob>& job) {
   const Caller& caller = job->request->caller;
   Share& share = shares_[caller.identity];
-  // Who comes back has no claim on the time that it did not use.
-  if (share.jobs.empty()) share.service = std::max(share.service, served_);
+  if (share.jobs.empty()) {
+    share.service = std::max(share.service, served_ - kClaimSeconds);
+  }
   share.weight = caller.weight;
   share.last_submitted = std::max(share.last_submitted, job->submitted);
   share.jobs.insert(job);

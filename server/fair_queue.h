@@ -1,7 +1,9 @@
 // The jobs that have an item to be taken, in the order in which they are
 // served: among identities start-time fair queueing (Goyal, Vin, Cheng 1996:
-// the one that had least service for its weight goes first), within one
-// identity the earliest key. With one identity it is the order of the keys.
+// the one that had least service for its weight goes first; who comes back may
+// claim a little of the time that it did not use, so that its few requests that
+// come at once do not take turns with a long queue), within one identity the
+// earliest key. With one identity it is the order of the keys.
 #pragma once
 
 #include <map>

@@ -41,7 +41,7 @@ TEST_F(BatchSchedulerTest, IdentitiesShareByWeightWhateverTheyQueue) {
     scheduler_->Submit(*job);
     clock_.Advance(milliseconds(1));
   };
-  for (int i = 0; i < 12; ++i) submit("greedy", 1);
+  for (int i = 0; i < 24; ++i) submit("greedy", 1);
   std::string order;
   const auto serve = [&](int count) {
     for (int i = 0; i < count; ++i) {
@@ -52,19 +52,21 @@ TEST_F(BatchSchedulerTest, IdentitiesShareByWeightWhateverTheyQueue) {
       scheduler_->RunDue();
     }
   };
-  serve(3);
+  serve(12);  // 32 ms of the device
   for (int i = 0; i < 2; ++i) submit("modest", 1);
-  for (int i = 0; i < 4; ++i) submit("paying", 2);
-  serve(9);
-  // The newcomers claim nothing of the past, and the greedy one's queue no more
-  // than its weight.
-  EXPECT_EQ(order.substr(0, 3), "ggg");
-  const std::string rest = order.substr(3);
-  EXPECT_LT(rest.find('m'), 2u) << rest;
-  EXPECT_LT(rest.find('g'), 6u) << rest;
-  EXPECT_EQ(std::count(rest.begin(), rest.end(), 'm'), 2) << rest;
-  EXPECT_EQ(std::count(rest.begin(), rest.end(), 'p'), 4) << rest;
-  EXPECT_EQ(std::count(rest.begin(), rest.end(), 'g'), 3) << rest;
+  for (int i = 0; i < 25; ++i) submit("paying", 2);
+  serve(2 + 25 + 6);
+  EXPECT_EQ(order.substr(0, 12), std::string(12, 'g'));
+  const std::string rest = order.substr(12);
+  // Of the past the newcomers claim 20 ms for their weight, and the greedy
+  // one's last item: the modest one's two go before the greedy one's next, and
+  // 17 of the paying one's (halves of 2.7 ms).
+  const size_t next = rest.find('g');
+  EXPECT_LT(rest.rfind('m'), next) << rest;
+  EXPECT_EQ(next, 2u + 17) << rest;
+  // From then on it is the weights.
+  const std::string then = rest.substr(next, 9);
+  EXPECT_EQ(std::count(then.begin(), then.end(), 'p'), 6) << rest;
 }
 
 TEST_F(BatchSchedulerTest, BatchesAreShortWhileIdentitiesShareTheDevice) {
