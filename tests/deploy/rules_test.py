@@ -19,7 +19,7 @@ def alert_names():
 
 
 class RulesTest(unittest.TestCase):
-    """deploy/prometheus and deploy/README.md."""
+    """deploy/prometheus and the runbook."""
 
     def promtool(self, *arguments):
         """Runs promtool and fails with what it says."""
@@ -43,18 +43,26 @@ class RulesTest(unittest.TestCase):
     def test_every_alert_has_a_case_that_fires(self):
         cases = (HERE / "rules_test.yml").read_text()
         for name in alert_names():
-            self.assertIn(f"README.md#{name.lower()}\n", cases)
+            self.assertIn(f"runbook.md#{name.lower()}\n", cases)
 
     def test_runbook_has_one_entry_per_alert_and_no_other(self):
-        readme = (DEPLOY / "README.md").read_text()
-        entries = re.findall(r"^### (\w+)$", readme, re.MULTILINE)
+        runbook = (DEPLOY / "guides/runbook.md").read_text()
+        entries = re.findall(r"^## (\w+)$", runbook, re.MULTILINE)
         self.assertEqual(sorted(entries), sorted(alert_names()))
 
     def test_every_alert_points_at_its_entry(self):
         text = (DEPLOY / "prometheus/alerts.yml").read_text()
         for block in text.split("- alert: ")[1:]:
             name = block.split()[0]
-            self.assertIn(f"runbook: deploy/README.md#{name.lower()}\n", block)
+            entry = f"runbook: deploy/guides/runbook.md#{name.lower()}\n"
+            self.assertIn(entry, block)
+
+    def test_runbook_tells_how_urgent_each_is(self):
+        runbook = (DEPLOY / "guides/runbook.md").read_text()
+        text = (DEPLOY / "prometheus/alerts.yml").read_text()
+        for block in text.split("- alert: ")[1:]:
+            severity = re.search(r"severity: (\w+)", block)[1]
+            self.assertIn(f"## {block.split()[0]}\n\n*{severity}.*", runbook)
 
 
 if __name__ == "__main__":
