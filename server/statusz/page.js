@@ -8,6 +8,7 @@ const PERIOD_MS = 1000;
 const KEPT = 120; // answers, two minutes
 const NOW = 5;    // answers that "now" spans
 const STAGES = ["receive", "queue", "upload", "kernel", "download", "send"];
+const METHODS = ["Attend", "AttendStream", "ModelInfer"]; // that answer
 const STAGE = "attendant_stage_duration_seconds";
 const TOTAL = "attendant_request_duration_seconds";
 
@@ -66,6 +67,8 @@ function showLoad(status, before) {
     gauge("work waiting (FLOP)", "attendant_queued_flops"),
     gauge("calls in flight", "attendant_requests_in_flight",
       {method: "Attend"}),
+    gauge("streams in flight", "attendant_requests_in_flight",
+      {method: "AttendStream"}),
     card("answers", element("b", scaled(answered(before, status), "/s"))),
     perSecond("received", "attendant_received_bytes_total", "B", 1024),
     perSecond("sent", "attendant_sent_bytes_total", "B", 1024),
@@ -93,8 +96,8 @@ function showCallers(status) {
 }
 
 function answered(before, now) {
-  return rate(before, now, "attendant_requests_finished_total",
-    {method: "Attend", code: "OK"});
+  return METHODS.reduce((sum, method) => sum + rate(before, now,
+    "attendant_requests_finished_total", {method, code: "OK"}), 0);
 }
 
 function showStages(status) {

@@ -28,6 +28,10 @@ SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ([^ ]+)$", re.M)
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 # What moves by itself, even on an idle server.
 RESTLESS = re.compile("process_|attendant_gpu_")
+ANSWERS = (
+    "[...document.querySelectorAll('.card')]"
+    ".find(c => c.textContent.endsWith('answers')).querySelector('b').textContent"
+)
 PHONE = {"width": 360, "height": 740}
 DESK = {"width": 1100, "height": 1150}
 
@@ -181,6 +185,12 @@ class StatusPageTest(unittest.TestCase):
                 break
         self.assertEqual(page.get_attribute("#pause", "aria-pressed"), "true")
         self.assertTrue(page.is_visible("#flags"))
+
+    def test_answers_by_stream_are_answers(self):
+        page = self.open()
+        page.wait_for_function(f"() => {ANSWERS} === '0 /s'", timeout=30_000)
+        self.attend("1,64,64,2,1,64", "--door=stream")
+        page.wait_for_function(f"() => {ANSWERS} !== '0 /s'", timeout=10_000)
 
     def test_stays_live_under_load(self):
         stop = threading.Event()
