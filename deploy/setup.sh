@@ -3,7 +3,7 @@
 # needs, with --tests what testing it needs, with --long what its long tests need,
 # too. Where there is a GPU but no CUDA compiler, or with --cuda, it installs
 # CUDA's compiler from PyPI into .cuda, for this project alone. Debian 12 or 13;
-# does nothing where everything is there already. The README says why each dependency is there.
+# does nothing where everything is there already. DEPENDENCIES.md says why each is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

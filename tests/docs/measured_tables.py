@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import textwrap
 
 RESULTS = pathlib.Path(__file__).parents[1] / "benchmark/results"
 
@@ -72,6 +73,38 @@ def forward_ratios():
     lines.append([shown, 1, *[f"{ragged['ratio_cudnn']:.2f}"] * 2, "-", "-"])
     head = ["shapes", "points", "times cuDNN", "least", "times FA2", "times FA4"]
     return table(head, lines)
+
+
+def headline():
+    """What the front page says in words."""
+    rows = [row for row in load("forward_h200") if row["group"] == "bf16"]
+    ratios = {
+        "cudnn": [row["ratio_cudnn"] for row in rows],
+        "fa2": [row["ratio_fa2"] for row in rows],
+        "fa4": [row["ratio_fa4"] for row in load("forward_fa4_h200")],
+    }
+    mean = {name: geometric_mean(found) for name, found in ratios.items()}
+    one, more = (
+        [r["ratio_cudnn"] for r in load("decode_h200") if (r["seqlen_q"] == 1) == few]
+        for few in (True, False)
+    )
+    largest = max(load("memory_h200"), key=lambda row: row["seqlen"])
+    least = min(
+        row["speedup"]
+        for name in ("cpu_forward", "cpu_forward_16")
+        for row in load(name)
+    )
+    return textwrap.fill(
+        f"Over these {len(rows)} points {mean['cudnn']:.2f} times cuDNN (least "
+        f"{min(ratios['cudnn']):.2f}), {mean['fa2']:.2f} times FlashAttention-2, "
+        f"{mean['fa4']:.2f} times FlashAttention-4. Against long K and V, times cuDNN: "
+        f"one query row {min(one):.2f} to {max(one):.2f}, 4 or 16 rows {min(more):.1f} "
+        f"to {max(more):.1f}. Beside the inputs {largest['seqlen'] // 1024}k tokens "
+        f"take {megabytes(largest['ours_peak_bytes'])}, materialised attention "
+        f"{megabytes(largest['standard_peak_bytes'])}. CPUs: at least {least:.1f} "
+        "times PyTorch.",
+        width=100,
+    )
 
 
 def forward_fa4():
@@ -244,6 +277,7 @@ def images():
 
 
 TABLES = {
+    "headline": headline,
     "forward": forward,
     "forward_ratios": forward_ratios,
     "forward_fa4": forward_fa4,
