@@ -9,7 +9,6 @@ import contextlib
 import json
 import pathlib
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 RULES = [ROOT / f"deploy/prometheus/{n}.yml" for n in ("recording", "alerts")]
 DASHBOARD = ROOT / "deploy/grafana/attendant.json"
 READY = re.compile(r" ready: grpc=([^ ,]+) http=([^ ]+) backend=(\w+)")
+LISTENING = re.compile(r'msg="Listening on".* address=(127\.0\.0\.1:\d+)')
 METRIC = re.compile(r"(?<![\w:])(?:attendant|process)_[a-z_]+")
 # Only a server with a GPU has these, so elsewhere its source vouches for them.
 GPU_METRIC = re.compile(r"attendant_gpu_\w+")
@@ -41,13 +41,6 @@ def get(url):
     """The body of a page, as text."""
     with urllib.request.urlopen(url, timeout=10) as reply:
         return reply.read().decode()
-
-
-def free_port():
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextlib.contextmanager
@@ -113,19 +106,24 @@ class DashboardTest(unittest.TestCase):
             ],
         }
         (work / "prometheus.yml").write_text(json.dumps(config))
-        address = f"127.0.0.1:{free_port()}"
-        cls.stack.enter_context(
-            running(
-                [
-                    "prometheus",
-                    f"--config.file={work}/prometheus.yml",
-                    f"--storage.tsdb.path={work}/tsdb",
-                    f"--web.listen-address={address}",
-                    "--log.level=error",
-                ]
+        log = work / "log"
+        with log.open("w") as lines:
+            process = cls.stack.enter_context(
+                running(
+                    [
+                        "prometheus",
+                        f"--config.file={work}/prometheus.yml",
+                        f"--storage.tsdb.path={work}/tsdb",
+                        "--web.listen-address=127.0.0.1:0",
+                    ],
+                    stderr=lines,
+                )
             )
-        )
-        cls.prometheus = f"http://{address}/api/v1/query?"
+        # It says which port it was given.
+        while not (found := LISTENING.search(log.read_text())):
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.05)
+        cls.prometheus = f"http://{found[1]}/api/v1/query?"
 
     def has_data(self, promql):
         """Whether Prometheus answers the query with a sample at least."""

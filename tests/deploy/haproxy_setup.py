@@ -7,7 +7,6 @@ import socket
 import subprocess
 import time
 import types
-import urllib.error
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -81,6 +80,18 @@ def servers_up(stats):
                for r in rows)
 
 
+def await_up(haproxy, count):
+    """Until it holds so many servers for ready, as it finds out by and by."""
+    deadline = time.monotonic() + 60
+    up = -1
+    while up != count:
+        assert time.monotonic() < deadline, f"{up} servers are up"
+        assert haproxy.process.poll() is None, "haproxy ended"
+        time.sleep(0.05)
+        with contextlib.suppress(OSError):
+            up = servers_up(haproxy.stats)
+
+
 @contextlib.contextmanager
 def proxy(folder, tls, servers):
     """HAProxy, once it holds every server for ready: its addresses."""
@@ -91,16 +102,10 @@ def proxy(folder, tls, servers):
     with subprocess.Popen(["haproxy", "-db", "-f", path],
                           stderr=subprocess.DEVNULL) as process:
         try:
-            deadline = time.monotonic() + 30
-            up = -1
-            while up < len(servers):
-                assert time.monotonic() < deadline, f"{up} servers are up"
-                assert process.poll() is None, "haproxy ended"
-                time.sleep(0.05)
-                with contextlib.suppress(urllib.error.URLError):
-                    up = servers_up(ports.stats)
-            yield types.SimpleNamespace(tls=f"127.0.0.1:{ports.tls}",
-                                        plain=f"127.0.0.1:{ports.plain}",
-                                        stats=ports.stats)
+            addresses = types.SimpleNamespace(
+                tls=f"127.0.0.1:{ports.tls}", plain=f"127.0.0.1:{ports.plain}",
+                stats=ports.stats, process=process)
+            await_up(addresses, len(servers))
+            yield addresses
         finally:
             process.kill()

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -21,7 +22,10 @@ inline std::string HttpAsk(const std::string& address,
   to.sin_port =
       htons(static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1)));
   inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr);
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  // Who accepts and then says nothing is nobody.
+  const timeval patience{60, 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   std::string answer;
   if (::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0) {
     const std::string text = request + " HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -28,10 +28,7 @@ void RunLoad(const LoadOptions& options,
         const auto which = static_cast<size_t>(
             random.Below(static_cast<int64_t>(requests.size())));
         grpc::ClientContext context;
-        context.set_wait_for_ready(true);  // a connection may need a second try
-        // An answer that never comes is a failure, not a test that hangs.
-        context.set_deadline(std::chrono::system_clock::now() +
-                             std::chrono::seconds(60));
+        SetPatience(&context);
         if (options.prepare) options.prepare(n, &context);
         v1::AttendResponse reply;
         ++tally->begun;

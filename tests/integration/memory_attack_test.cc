@@ -39,8 +39,7 @@ grpc::StatusCode Attack(const std::string& address, const std::string& method,
   grpc::GenericStub stub(grpc::CreateCustomChannel(
       address, grpc::InsecureChannelCredentials(), arguments));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::seconds(60));
+  SetPatience(&context);
   grpc::CompletionQueue queue;
   void* tag = nullptr;
   bool ok = false;
@@ -89,6 +88,7 @@ class MemoryAttackTest : public ::testing::Test {
       const auto stub = ConnectTo(server_.grpc_address());
       while (!over) {
         grpc::ClientContext context;
+        SetPatience(&context);
         v1::AttendResponse reply;
         const auto status = stub->Attend(&context, GoodRequest(), &reply);
         EXPECT_TRUE(status.ok()) << status.error_message();

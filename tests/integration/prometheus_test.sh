@@ -41,8 +41,6 @@ http=$(grep -o 'http=[^ ]*' "$work/start" | cut -d= -f2)
 [ "$(curl -s "http://$http/readyz")" = ok ]
 [ "$(curl -s "http://$http/healthz")" = ok ]
 
-port=$(python3 -c 'import socket; s = socket.socket()
-s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 cat >"$work/prometheus.yml" <<CONFIG
 global: {scrape_interval: 250ms}
 scrape_configs:
@@ -50,10 +48,14 @@ scrape_configs:
     static_configs: [{targets: ["$http"]}]
 CONFIG
 promtool check config "$work/prometheus.yml" >"$work/config-check"
+# It says which port it was given.
 prometheus --config.file="$work/prometheus.yml" \
-  --storage.tsdb.path="$work/tsdb" --web.listen-address="127.0.0.1:$port" \
-  --log.level=warn 2>"$work/prometheus.log" &
+  --storage.tsdb.path="$work/tsdb" --web.listen-address="127.0.0.1:0" \
+  2>"$work/prometheus.log" &
 pids+=($!)
+listening='msg="Listening on".* address=127\.0\.0\.1:[0-9]+'
+wait_for 30 grep -qE "$listening" "$work/prometheus.log"
+port=$(grep -oE "$listening" "$work/prometheus.log" | grep -oE '[0-9]+$')
 
 # query PROMQL: the value of the only sample, or nothing
 query() {
@@ -75,7 +77,7 @@ wait_for 30 is 'up{job="attendant"}' 1
 "$load" "$grpc" "$requests" 8 >"$work/tally" &
 load_pid=$!
 for stage in receive queue kernel; do
-  rate="rate(attendant_stage_duration_seconds_bucket{stage=\"$stage\"}[20s])"
+  rate="rate(attendant_stage_duration_seconds_bucket{stage=\"$stage\"}[5m])"
   p50="histogram_quantile(0.5, sum by (le) ($rate))"
   wait_for 30 positive "$p50"
   echo "p50 of $stage: $(query "$p50") s"

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,14 +31,33 @@ inline server::ServerOptions SmallServerOptions() {
   return options;
 }
 
-// With a connection of its own.
-inline std::unique_ptr<v1::AttentionService::Stub> ConnectTo(
+// With a connection of its own, which is there. (gRPC 1.51 may give a first
+// attempt up for no reason and tries again by itself; calls that do not wait
+// would fail.)
+inline std::shared_ptr<grpc::Channel> ConnectedChannel(
     const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return v1::AttentionService::NewStub(grpc::CreateCustomChannel(
-      address, grpc::InsecureChannelCredentials(), arguments));
+  const auto channel = grpc::CreateCustomChannel(
+      address, grpc::InsecureChannelCredentials(), arguments);
+  EXPECT_TRUE(channel->WaitForConnected(std::chrono::system_clock::now() +
+                                        std::chrono::seconds(60)))
+      << address;
+  return channel;
+}
+
+inline std::unique_ptr<v1::AttentionService::Stub> ConnectTo(
+    const std::string& address) {
+  return v1::AttentionService::NewStub(ConnectedChannel(address));
+}
+
+// An answer that never comes is a failure, not a test that hangs; and a
+// connection that is lost may come again.
+inline void SetPatience(grpc::ClientContext* context) {
+  context->set_wait_for_ready(true);
+  context->set_deadline(std::chrono::system_clock::now() +
+                        std::chrono::seconds(120));
 }
 
 // False where tests are told to serve on a GPU and there is none to be used.
@@ -66,7 +86,7 @@ class RealServer {
   grpc::Status Attend(const v1::AttendRequest& request,
                       v1::AttendResponse* reply) {
     grpc::ClientContext context;
-    context.set_wait_for_ready(true);  // a connection may need a second try
+    SetPatience(&context);
     return stub_->Attend(&context, request, reply);
   }
   // The same by the stream door, over `streams` connections.

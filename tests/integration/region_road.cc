@@ -14,14 +14,6 @@ namespace {
 
 int64_t Aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-std::unique_ptr<v1::RegionService::Stub> RegionsOf(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return v1::RegionService::NewStub(grpc::CreateCustomChannel(
-      address, grpc::InsecureChannelCredentials(), arguments));
-}
-
 void WriteTo(v1::RegionService::Stub& regions, const std::string& owner,
              const std::string& name, int64_t offset,
              const std::string& bytes) {
@@ -69,7 +61,8 @@ RegionRoad::RegionRoad(RealServer* server, Road road, int64_t bytes)
     : server_(server),
       road_(road),
       owner_(server::RandomRegionName()),
-      regions_(RegionsOf(server->address())) {
+      regions_(
+          v1::RegionService::NewStub(ConnectedChannel(server->address()))) {
   Make(bytes);
 }
 
@@ -147,7 +140,8 @@ void RegionRoad::Write(int64_t offset, const std::string& bytes) {
 void RegionRoad::Write(const std::string& address, const std::string& owner,
                        const std::string& name, int64_t offset,
                        const std::string& bytes) {
-  WriteTo(*RegionsOf(address), owner, name, offset, bytes);
+  WriteTo(*v1::RegionService::NewStub(ConnectedChannel(address)), owner, name,
+          offset, bytes);
 }
 
 std::string RegionRoad::Read(int64_t offset, int64_t bytes) {

@@ -287,8 +287,8 @@ TEST(RegionsTest, TheShmDoorAnswersAsTheUnaryDoorDoes) {
 
 TEST(RegionsTest, AreOffUnlessAskedFor) {
   RealServer server;
-  const auto stub = v1::RegionService::NewStub(grpc::CreateChannel(
-      server.address(), grpc::InsecureChannelCredentials()));
+  const auto stub =
+      v1::RegionService::NewStub(ConnectedChannel(server.address()));
   grpc::ClientContext context;
   v1::ListResponse reply;
   EXPECT_EQ(stub->List(&context, {}, &reply).error_code(),

@@ -93,7 +93,7 @@ TEST(Stream, OutputReturnsBeforeTheInputIsComplete) {
   options.head_dim = 64;
   const v1::AttendRequest request = ToWire(HostProblem(options));
   grpc::ClientContext context;
-  context.set_wait_for_ready(true);  // a connection may need a second try
+  SetPatience(&context);
   const auto stream = server.stub().AttendStream(&context);
   stream->Write(HeaderOf(request));
   v1::AttendStreamResponse response;
@@ -124,7 +124,7 @@ TEST(Stream, UploadsCutOffAnywhereLeaveNothing) {
   const auto chunks = ChunksOf(request, 1 << 15);
   for (size_t sent = 0; sent <= chunks.size(); sent += 3) {
     grpc::ClientContext context;
-    context.set_wait_for_ready(true);  // a connection may need a second try
+    SetPatience(&context);
     const auto stream = server.stub().AttendStream(&context);
     stream->Write(HeaderOf(request));
     v1::AttendStreamResponse response;

@@ -19,10 +19,14 @@ using server::Clock;
 using std::chrono::milliseconds;
 using std::chrono::system_clock;
 
+// What never comes is a failure, not a test that hangs.
 template <typename Condition>
 void WaitFor(const Condition& condition) {
-  while (!condition())
+  const auto end = Clock::now() + std::chrono::seconds(100);
+  while (!condition()) {
+    ASSERT_LT(Clock::now(), end);
     std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
 }
 
 class DeadlineTest : public ::testing::Test {
@@ -51,7 +55,10 @@ class DeadlineTest : public ::testing::Test {
 
   grpc::Status Call(grpc::ClientContext* context) {
     grpc::ClientContext own;
-    if (context == nullptr) context = &own;
+    if (context == nullptr) {
+      SetPatience(&own);
+      context = &own;
+    }
     context->set_wait_for_ready(true);
     v1::AttendResponse reply;
     return stub_->Attend(context, request_, &reply);
@@ -140,6 +147,7 @@ TEST_F(DeadlineTest, OfAHundredAndOneTheOneNotCancelledStartsNext) {
   constexpr int kCancelled = 100;
   std::jthread busy = HoldDevice();
   std::vector<grpc::ClientContext> contexts(kCancelled);
+  for (grpc::ClientContext& context : contexts) SetPatience(&context);
   std::vector<std::jthread> callers;
   std::atomic<int> cancelled{0};
   const auto queued = [&] { return engine_->Snapshot().queued_requests; };
@@ -172,7 +180,7 @@ class HandCall {
  public:
   HandCall(const std::string& address, const std::string& method)
       : stub_(MakeChannel(address)) {
-    context_.set_wait_for_ready(true);
+    SetPatience(&context_);
     call_ = stub_.PrepareCall(
         &context_, "/attendant.v1.AttentionService/" + method, &queue_);
     call_->StartCall(nullptr);

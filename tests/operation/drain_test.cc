@@ -24,9 +24,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// What never comes is a failure, not a test that hangs.
 template <typename Condition>
 void WaitFor(const Condition& condition) {
-  while (!condition()) std::this_thread::sleep_for(milliseconds(2));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(100);
+  while (!condition()) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    std::this_thread::sleep_for(milliseconds(2));
+  }
 }
 
 // A server that can be stopped and started again at its addresses.

@@ -163,6 +163,7 @@ TEST_F(FairnessTest, GreedyDoesNotDisturbModest) {
 struct SilentStream {
   SilentStream(v1::AttentionService::StubInterface& stub,
                const std::string& token) {
+    SetPatience(&context);
     context.AddMetadata("authorization", "Bearer " + token);
     stream = stub.AttendStream(&context);
   }
@@ -195,14 +196,17 @@ TEST_F(FairnessTest, GreedyUploadsLeaveOthersTheirPlaces) {
   };
   // Half of the places are kept for ten identities: six each.
   constexpr int kGreedy = 128 - kModest * 6;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (refused() + metric("attendant_requests_in_flight{method="
                             "\"AttendStream\"}") <
          kStreams) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
     std::this_thread::sleep_for(milliseconds(1));
   }
   EXPECT_EQ(refused(), kStreams - kGreedy);
   for (int i = 1; i <= kModest; ++i) {
     grpc::ClientContext context;
+    SetPatience(&context);
     context.AddMetadata("authorization", "Bearer modest" + std::to_string(i));
     v1::AttendResponse reply;
     const grpc::Status status =

@@ -62,14 +62,16 @@ MeasuredLoad RunMeasuredLoad(const client::cli::LoadPlan& plan,
   std::vector<std::unique_ptr<v1::AttentionService::Stub>> stubs;
   for (int c = 0; c < options.connections; ++c) {
     stubs.push_back(ConnectTo(options.address));
-    // Connected before the first intended start.
+    // Served before the first intended start.
     grpc::ClientContext context;
-    context.set_wait_for_ready(true);
+    SetPatience(&context);
     if (!options.token.empty()) {
       context.AddMetadata("authorization", "Bearer " + options.token);
     }
     v1::GetServerInfoResponse info;
-    stubs.back()->GetServerInfo(&context, {}, &info);
+    const grpc::Status status =
+        stubs.back()->GetServerInfo(&context, {}, &info);
+    EXPECT_TRUE(status.ok()) << status.error_message();
   }
   std::vector<Caller> callers(static_cast<size_t>(plan.callers));
   MeasuredLoad load;

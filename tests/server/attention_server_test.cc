@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -264,8 +265,8 @@ TEST(AttentionServer, AddressInUseIsAnError) {
 
 TEST(AttentionServer, UnixSocketServesToo) {
   server::ServerOptions options = LoopbackOptions();
-  const std::string path =
-      "unix:" + ::testing::TempDir() + "/attendant_server_test.sock";
+  const std::string path = "unix:" + ::testing::TempDir() +
+                           "/attendant_server_test_" + std::to_string(getpid());
   options.listen = "127.0.0.1:0," + path;
   ServedEngine served(options);
   ASSERT_EQ(served.server().grpc_addresses().size(), 2u);

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -23,13 +24,22 @@ inline server::ServerOptions LoopbackOptions() {
   return options;
 }
 
-// With a connection of its own.
-inline std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+// With a connection of its own, to be made by the first call.
+inline std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
                                    arguments);
+}
+
+// The same once it is connected. (gRPC 1.51 may give a first attempt up for no
+// reason and tries again by itself; calls that do not wait would fail.)
+inline std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+  auto channel = MakeChannel(address);
+  EXPECT_TRUE(channel->WaitForConnected(std::chrono::system_clock::now() +
+                                        std::chrono::seconds(60)));
+  return channel;
 }
 
 class ServedEngine {

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <chrono>
 #include <latch>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,9 @@ using Stub = v1::AttentionService::StubInterface;
 using ReaderWriter =
     grpc::ClientReaderWriterInterface<v1::AttendStreamRequest,
                                       v1::AttendStreamResponse>;
+
+// An answer that never comes is a failure, not a test that hangs.
+constexpr std::chrono::seconds kPatience{120};
 
 // The bytes of O and LSE as their chunks come, from any thread.
 class Gathered {
@@ -88,6 +92,7 @@ bool CarryShare(Stub* stub, const std::string& id,
                 size_t first, size_t step, std::latch* joined,
                 Gathered* gathered) {
   grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
   const auto stream = stub->AttendStream(&context);
   v1::AttendStreamRequest join;
   join.mutable_join()->set_upload_id(id);
@@ -148,6 +153,7 @@ grpc::Status AttendByStreams(const std::vector<Stub*>& stubs,
   reply->Clear();
   Gathered gathered;
   grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
   if (!options.owner.empty()) {
     context.AddMetadata("attendant-owner", options.owner);
   }

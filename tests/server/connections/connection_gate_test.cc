@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <fstream>
@@ -22,6 +23,11 @@ namespace {
 using server::ConnectionGate;
 using server::UniqueFd;
 using ::testing::HasSubstr;
+
+// That no other run of this test uses.
+std::string OwnPath(const std::string& name) {
+  return ::testing::TempDir() + name + "_" + std::to_string(getpid());
+}
 
 sockaddr_un UnixAddress(const std::string& path) {
   sockaddr_un address{};
@@ -46,7 +52,7 @@ bool IsTurnedAway(const UniqueFd& fd) {
 
 class ConnectionGateTest : public ::testing::Test {
  protected:
-  const std::string path_ = ::testing::TempDir() + "gate_test.sock";
+  const std::string path_ = OwnPath("gate");
 
   // What is handed over is kept open.
   std::unique_ptr<ConnectionGate> Start(int64_t all, int64_t per_peer) {
@@ -86,7 +92,7 @@ TEST_F(ConnectionGateTest, APeerHasABoundOfItsOwn) {
 }
 
 TEST(ListenSockets, AStaleUnixSocketIsReplacedAndALiveOneIsNot) {
-  const std::string path = ::testing::TempDir() + "stale_test.sock";
+  const std::string path = OwnPath("stale");
   {
     // As kill -9 leaves it.
     const sockaddr_un at = UnixAddress(path);
@@ -106,12 +112,13 @@ TEST(ListenSockets, AStaleUnixSocketIsReplacedAndALiveOneIsNot) {
 }
 
 TEST(ListenSockets, AFileThatIsNoSocketStays) {
-  const std::string path = ::testing::TempDir() + "no_socket";
+  const std::string path = OwnPath("no_socket");
   std::ofstream(path) << "precious";
   EXPECT_FALSE(server::Listen("unix:" + path).ok());
   std::string text;
   std::ifstream(path) >> text;
   EXPECT_EQ(text, "precious");
+  unlink(path.c_str());
 }
 
 TEST(ListenSockets, ABoundPortIsAnError) {
@@ -126,8 +133,8 @@ TEST(ListenSockets, ABoundPortIsAnError) {
 // With gRPC behind it, over TCP.
 TEST(GatedServer, ServesWithinItsBoundsAndTurnsAwayTheRest) {
   server::ServerOptions options = LoopbackOptions();
-  options.connections = {.all = 2, .per_peer = 0};
-  ServedEngine served(options);
+  options.connections = {.all = 3, .per_peer = 0};
+  ServedEngine served(options);  // with a connection to it
   const std::string address = served.server().grpc_addresses()[0];
   const auto ask = [&](const std::shared_ptr<grpc::Channel>& channel) {
     grpc::ClientContext context;
@@ -140,14 +147,16 @@ TEST(GatedServer, ServesWithinItsBoundsAndTurnsAwayTheRest) {
   auto first = Connect(address), second = Connect(address);
   EXPECT_TRUE(ask(first).ok());
   EXPECT_TRUE(ask(second).ok());
-  EXPECT_EQ(ask(Connect(address)).error_code(), grpc::UNAVAILABLE);
+  EXPECT_EQ(ask(MakeChannel(address)).error_code(), grpc::UNAVAILABLE);
   EXPECT_TRUE(ask(first).ok());
-  EXPECT_EQ(served.Metric("attendant_open_connections"), 2);
+  EXPECT_EQ(served.Metric("attendant_open_connections"), 3);
   EXPECT_GE(served.Metric("attendant_connections_refused_total{"
                           "bound=\"max_connections\"}"),
             1);
   second.reset();
-  while (served.Metric("attendant_open_connections") > 1) {
+  const auto end = server::Clock::now() + std::chrono::seconds(60);
+  while (served.Metric("attendant_open_connections") > 2) {
+    ASSERT_LT(server::Clock::now(), end);
     std::this_thread::yield();
   }
   EXPECT_TRUE(ask(Connect(address)).ok());
@@ -155,7 +164,7 @@ TEST(GatedServer, ServesWithinItsBoundsAndTurnsAwayTheRest) {
 
 TEST(GatedServer, AUnixSocketOfALiveServerIsNotTaken) {
   server::ServerOptions options = LoopbackOptions();
-  options.listen = "unix:" + ::testing::TempDir() + "gated.sock";
+  options.listen = "unix:" + OwnPath("gated");
   const ServedEngine served(options);
   const auto second = server::AttentionServer::Start(
       options, std::make_unique<FakeAttentionEngine>());

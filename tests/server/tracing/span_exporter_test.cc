@@ -39,7 +39,8 @@ SpanExporter::Options To(const Collector& collector) {
           .most_queued = 100,
           .most_in_batch = 10,
           .period = milliseconds(1),
-          .timeout = milliseconds(2'000),
+          // A machine that stands still must not look like a slow collector.
+          .timeout = milliseconds(60'000),
           .retry_pause = milliseconds(1),
           .tries = 3};
 }
