@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/attention_engine.h"
-#include "server/server_options.h"
+#include "server/engine/attention_engine.h"
+#include "server/options/server_options.h"
 
 namespace attendant::server {
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "attendant/v1/attention.pb.h"
-#include "server/attention_engine.h"
-#include "server/bounds.h"
+#include "server/engine/attention_engine.h"
+#include "server/request/bounds.h"
 
 namespace attendant::server {
 

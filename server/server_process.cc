@@ -14,15 +14,15 @@
 #include <thread>
 #include <vector>
 
-#include "server/accept_guard.h"
 #include "server/attention_server.h"
+#include "server/connections/accept_guard.h"
 #include "server/connections/event_pollers.h"
-#include "server/grpc_log.h"
-#include "server/log.h"
-#include "server/log_writer.h"
+#include "server/log/grpc_log.h"
+#include "server/log/log.h"
+#include "server/log/log_writer.h"
+#include "server/options/server_options.h"
 #include "server/selftest/selftest.h"
 #include "server/server_info.h"
-#include "server/server_options.h"
 #include "server/warm_up.h"
 
 namespace attendant::server {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/attention_engine.h"
+#include "server/engine/attention_engine.h"
 
 namespace attendant::server {
 

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/data_type.h"
 #include "kernels/base/status_macros.h"
-#include "server/tensor_geometry.h"
+#include "server/request/tensor_geometry.h"
 
 namespace attendant::server {
 namespace {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "server/attention_engine.h"
-#include "server/bounds.h"
+#include "server/engine/attention_engine.h"
+#include "server/request/bounds.h"
 
 namespace attendant::server {
 

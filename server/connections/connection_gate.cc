@@ -19,7 +19,7 @@
 #include <set>
 #include <utility>
 
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace attendant::server {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/connections/listen_sockets.h"
-#include "server/regions/unique_fd.h"
+#include "server/connections/unique_fd.h"
 
 namespace attendant::server {
 

@@ -1,7 +1,7 @@
 #include "server/connections/connection_metrics.h"
 
-#include "server/accept_guard.h"
-#include "server/metric_families.h"
+#include "server/connections/accept_guard.h"
+#include "server/monitoring/metric_families.h"
 
 namespace attendant::server {
 

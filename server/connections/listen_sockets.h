@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/regions/unique_fd.h"
+#include "server/connections/unique_fd.h"
 
 namespace attendant::server {
 

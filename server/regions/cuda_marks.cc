@@ -10,7 +10,7 @@
 #include "kernels/cuda/device_guard.h"
 #include "kernels/cuda/event.h"
 #include "kernels/cuda/stream.h"
-#include "server/errors.h"
+#include "server/request/errors.h"
 
 namespace attendant::server {
 

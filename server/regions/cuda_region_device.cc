@@ -14,8 +14,8 @@
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_guard.h"
 #include "kernels/cuda/stream.h"
-#include "server/errors.h"
 #include "server/regions/cuda_marks.h"
+#include "server/request/errors.h"
 
 namespace attendant::server {
 namespace {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/problem_validator.h"
 #include "server/regions/region_device.h"
+#include "server/request/problem_validator.h"
 
 namespace attendant::server {
 

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "server/errors.h"
 #include "server/regions/mapped_memory.h"
+#include "server/request/errors.h"
 
 namespace attendant::server {
 

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "server/connections/unique_fd.h"
 #include "server/regions/region_device.h"
 #include "server/regions/region_memory.h"
-#include "server/regions/unique_fd.h"
 
 namespace attendant::server {
 

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "server/errors.h"
-#include "server/regions/unique_fd.h"
+#include "server/connections/unique_fd.h"
+#include "server/request/errors.h"
 
 namespace attendant::server {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "absl/status/statusor.h"
 #include "attendant/v1/region.pb.h"
+#include "server/connections/unique_fd.h"
 #include "server/regions/region_makers.h"
 #include "server/regions/region_registry.h"
-#include "server/regions/unique_fd.h"
 
 namespace attendant::server {
 

@@ -2,11 +2,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "server/errors.h"
 #include "server/regions/device_region.h"
 #include "server/regions/host_buffer.h"
 #include "server/regions/memfd_memory.h"
 #include "server/regions/posix_memory.h"
+#include "server/request/errors.h"
 
 namespace attendant::server {
 namespace {

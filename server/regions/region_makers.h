@@ -5,10 +5,10 @@
 
 #include "absl/status/statusor.h"
 #include "attendant/v1/region.pb.h"
-#include "server/attention_engine.h"
+#include "server/connections/unique_fd.h"
+#include "server/engine/attention_engine.h"
 #include "server/regions/region_options.h"
 #include "server/regions/region_registry.h"
-#include "server/regions/unique_fd.h"
 
 namespace attendant::server {
 

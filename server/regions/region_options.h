@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "server/bounds.h"
 #include "server/regions/region_memory.h"
+#include "server/request/bounds.h"
 
 namespace attendant::server {
 

@@ -17,8 +17,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/bounds.h"
 #include "server/regions/region_memory.h"
+#include "server/request/bounds.h"
 
 namespace attendant::server {
 

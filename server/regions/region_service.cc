@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "attendant/v1/region.grpc.pb.h"
 #include "kernels/base/status_macros.h"
-#include "server/errors.h"
 #include "server/regions/region_makers.h"
 #include "server/regions/region_transfer.h"
-#include "server/wire_codec.h"
+#include "server/request/errors.h"
+#include "server/request/wire_codec.h"
 
 namespace attendant::server {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "attendant/v1/region.pb.h"
-#include "server/attend_call.h"
+#include "server/calls/attend_call.h"
 #include "server/regions/region_device.h"
 #include "server/regions/region_options.h"
 

@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "server/errors.h"
-#include "server/wire_codec.h"
+#include "server/request/errors.h"
+#include "server/request/wire_codec.h"
 
 namespace attendant::server {
 namespace {

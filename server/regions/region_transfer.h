@@ -7,7 +7,7 @@
 #include <string>
 
 #include "attendant/v1/region.pb.h"
-#include "server/attend_call.h"
+#include "server/calls/attend_call.h"
 
 namespace attendant::server {
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "server/errors.h"
+#include "server/request/errors.h"
 
 namespace attendant::server {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "attendant/v1/attention.pb.h"
-#include "server/problem_validator.h"
 #include "server/regions/region_registry.h"
+#include "server/request/problem_validator.h"
 
 namespace attendant::server {
 

@@ -8,9 +8,9 @@
 
 #include "kernels/attention.h"
 #include "kernels/base/status_macros.h"
-#include "server/problem_validator.h"
-#include "server/tensor_copy.h"
-#include "server/wire_codec.h"
+#include "server/calls/tensor_copy.h"
+#include "server/request/problem_validator.h"
+#include "server/request/wire_codec.h"
 
 namespace attendant::server {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "attendant/v1/attention.grpc.pb.h"
 #include "kernels/base/status_macros.h"
-#include "server/regions/unique_fd.h"
+#include "server/connections/unique_fd.h"
 #include "server/selftest/direct_call.h"
 
 namespace attendant::server {

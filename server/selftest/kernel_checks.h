@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "attendant/v1/attention.pb.h"
-#include "server/attention_engine.h"
-#include "server/bounds.h"
+#include "server/engine/attention_engine.h"
+#include "server/request/bounds.h"
 
 namespace attendant::server {
 

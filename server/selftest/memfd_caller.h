@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "attendant/v1/region.pb.h"
-#include "server/regions/unique_fd.h"
+#include "server/connections/unique_fd.h"
 
 namespace attendant::server {
 

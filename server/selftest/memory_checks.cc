@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "server/errors.h"
-#include "server/problem_validator.h"
+#include "server/request/errors.h"
+#include "server/request/problem_validator.h"
 #include "server/selftest/direct_call.h"
 
 namespace attendant::server {

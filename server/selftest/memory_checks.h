@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/attention_engine.h"
-#include "server/bounds.h"
+#include "server/engine/attention_engine.h"
+#include "server/request/bounds.h"
 
 namespace attendant::server {
 

@@ -11,9 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "server/attention_engine.h"
+#include "server/access/caller_access.h"
+#include "server/access/transport_security.h"
 #include "server/attention_server.h"
-#include "server/caller_access.h"
+#include "server/engine/attention_engine.h"
 #include "server/selftest/check_report.h"
 #include "server/selftest/direct_call.h"
 #include "server/selftest/door_checks.h"
@@ -21,7 +22,6 @@
 #include "server/selftest/memory_checks.h"
 #include "server/selftest/region_checks.h"
 #include "server/server_info.h"
-#include "server/transport_security.h"
 #include "server/warm_up.h"
 
 namespace attendant::server {

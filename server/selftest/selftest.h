@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "server/server_options.h"
+#include "server/options/server_options.h"
 
 namespace attendant::server {
 

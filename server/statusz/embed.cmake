@@ -10,7 +10,7 @@ foreach(name IN LISTS INPUTS)
   string(APPEND rows "    {\"${name}\", R\"ASSET(${text})ASSET\"},\n")
 endforeach()
 file(WRITE ${OUTPUT} "// Generated from server/statusz/.
-#include \"server/status_assets.h\"
+#include \"server/monitoring/status_assets.h\"
 
 namespace attendant::server {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/metrics.h"
+#include "server/monitoring/metrics.h"
 
 namespace attendant::server {
 namespace {

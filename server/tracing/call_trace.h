@@ -7,8 +7,8 @@
 #include <array>
 #include <string>
 
-#include "server/attend_reply.h"
-#include "server/attention_engine.h"
+#include "server/calls/attend_reply.h"
+#include "server/engine/attention_engine.h"
 #include "server/tracing/span_exporter.h"
 #include "server/tracing/traceparent.h"
 

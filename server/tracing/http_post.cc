@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "server/regions/unique_fd.h"
+#include "server/connections/unique_fd.h"
 
 namespace attendant::server {
 namespace {

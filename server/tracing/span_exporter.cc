@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "server/log.h"
+#include "server/log/log.h"
 
 namespace attendant::server {
 namespace {

@@ -1,6 +1,6 @@
 #include "server/tracing/trace_metrics.h"
 
-#include "server/metric_families.h"
+#include "server/monitoring/metric_families.h"
 
 namespace attendant::server {
 

@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).parents[2]
-LOOKED_AT = ("deploy", "tests/deploy", "server/gpu_metrics.cc")
+LOOKED_AT = ("deploy", "tests/deploy", "server/monitoring/gpu_metrics.cc")
 SERVER, ATTENDANT = (str(pathlib.Path(p).resolve()) for p in sys.argv[1:3])
 PROGRAMS = {
     "rules": [],

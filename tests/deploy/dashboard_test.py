@@ -26,7 +26,7 @@ LISTENING = re.compile(r'msg="Listening on".* address=(127\.0\.0\.1:\d+)')
 METRIC = re.compile(r"(?<![\w:])(?:attendant|process)_[a-z_]+")
 # Only a server with a GPU has these, so elsewhere its source vouches for them.
 GPU_METRIC = re.compile(r"attendant_gpu_\w+")
-GPU_SOURCE = ROOT / "server/gpu_metrics.cc"
+GPU_SOURCE = ROOT / "server/monitoring/gpu_metrics.cc"
 
 
 def queries():

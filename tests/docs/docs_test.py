@@ -194,8 +194,8 @@ class DocsTest(unittest.TestCase):
 
     def test_every_metric_named_exists_and_the_other_way_round(self):
         real = set(reference_text.families(self.http))
-        gpu = (ROOT / "server/gpu_metrics.cc").read_text()
-        gpu += (ROOT / "server/metrics.cc").read_text()
+        gpu = (ROOT / "server/monitoring/gpu_metrics.cc").read_text()
+        gpu += (ROOT / "server/monitoring/metrics.cc").read_text()
         real |= set(re.findall(r'"(attendant_\w+)"', gpu))
         for path in markdown.files():
             for name in METRIC.findall(path.read_text()):

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "server/access_policy.h"
-#include "server/errors.h"
-#include "server/server_options.h"
+#include "server/access/access_policy.h"
+#include "server/options/server_options.h"
+#include "server/request/errors.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace attendant::server {

@@ -7,9 +7,9 @@
 #include <random>
 #include <string>
 
-#include "server/errors.h"
-#include "server/infer_translation.h"
-#include "server/problem_validator.h"
+#include "server/request/errors.h"
+#include "server/request/infer_translation.h"
+#include "server/request/problem_validator.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/testing/request_invariants.h"
 #include "tests/testing/wire_bytes.h"

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "server/bounds.h"
-#include "server/errors.h"
-#include "server/problem_validator.h"
-#include "server/stream_message.h"
-#include "server/upload.h"
+#include "server/calls/upload.h"
+#include "server/request/bounds.h"
+#include "server/request/errors.h"
+#include "server/request/problem_validator.h"
+#include "server/request/stream_message.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/testing/malformed_requests.h"
 #include "tests/testing/stream_call.h"

@@ -6,8 +6,8 @@
 #include <random>
 #include <string>
 
-#include "server/errors.h"
-#include "server/wire_codec.h"
+#include "server/request/errors.h"
+#include "server/request/wire_codec.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/testing/malformed_requests.h"
 #include "tests/testing/request_invariants.h"

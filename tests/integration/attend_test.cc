@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "attendant/v1/error.pb.h"
-#include "server/element_conversion.h"
+#include "server/request/element_conversion.h"
 #include "tests/integration/mixed_problems.h"
 #include "tests/integration/real_server.h"
 #include "tests/integration/wire_problem.h"

@@ -2,6 +2,7 @@
 
     client -> proto          server -> proto, kernels
     kernels -> CUDA, Highway and Abseil only
+    inside server: its two lower layers and the log look at what is below only
     inside kernels: nothing but attention.* and capabilities.* looks into a
     backend, and backends do not look into each other (sm80, sm90 -> cuda, base)
     *.cuh is included only from *.cu and *.cuh
@@ -23,6 +24,19 @@ ALLOWED = {
     "server": {"server", "kernels", "attendant"},
     "client": {"client", "attendant", "kernels"},
 }
+
+# folder of server/ -> folders of server/ it may include
+SERVER_LAYERS = {
+    "log": {"log"},
+    "request": {"request"},
+    "engine": {"engine", "request", "log", "regions"},
+}
+
+
+def server_folder(path):
+    """Of a file in a folder of server/; None of any other."""
+    parts = pathlib.PurePosixPath(path).parts
+    return parts[1] if len(parts) > 2 and parts[0] == "server" else None
 
 
 def backend(path):
@@ -48,6 +62,10 @@ def problems_of(source, target):
         # The command's `check` compares with the oracle; the library does not.
         if not source.startswith("client/cpp/cli/"):
             yield "only the command looks into kernels (the oracle)"
+    layer = server_folder(source)
+    if target_folder == "server" and layer in SERVER_LAYERS:
+        if server_folder(target) not in SERVER_LAYERS[layer]:
+            yield f"server/{layer} must not include {target}"
     own, other = backend(source), backend(target)
     if own and other and own != other and (own, other) not in (
         ("sm80", "cuda"),
@@ -72,6 +90,8 @@ def main():
                 for problem in problems_of(source, match.group(1)):
                     failures.append(f"{source}:{number}: {problem}: {line}")
     assert list(problems_of("kernels/cpu/a.cc", "server/b.h")), "checks nothing"
+    upwards = problems_of("server/request/a.cc", "server/engine/b.h")
+    assert list(upwards), "checks no layers"
     print("\n".join(failures) or f"{seen} files, all includes point the right way")
     sys.exit(1 if failures else 0)
 

@@ -7,9 +7,9 @@
 
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/thread_pool.h"
-#include "server/cuda_executor.h"
-#include "server/device_engine.h"
-#include "server/host_memory_pool.h"
+#include "server/engine/cuda_executor.h"
+#include "server/engine/device_engine.h"
+#include "server/engine/host_memory_pool.h"
 #include "tests/server/fake_device_port.h"
 
 namespace attendant::testing {

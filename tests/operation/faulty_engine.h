@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "server/attention_engine.h"
+#include "server/engine/attention_engine.h"
 
 namespace attendant::testing {
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <mutex>
 
-#include "server/metrics.h"
+#include "server/monitoring/metrics.h"
 #include "tests/integration/load.h"
 #include "tests/integration/mixed_problems.h"
 #include "tests/integration/wire_problem.h"

@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "server/log.h"
-#include "server/log_writer.h"
-#include "server/metrics.h"
+#include "server/log/log.h"
+#include "server/log/log_writer.h"
+#include "server/monitoring/metrics.h"
 #include "tests/operation/record.h"
 
 namespace attendant::testing {

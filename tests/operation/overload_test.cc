@@ -2,7 +2,7 @@
 // known speed. Outcomes always; times only when a run is recorded.
 #include <gtest/gtest.h>
 
-#include "server/server_options.h"
+#include "server/options/server_options.h"
 #include "tests/integration/server_process.h"
 #include "tests/operation/measured_load.h"
 #include "tests/operation/operation_process.h"

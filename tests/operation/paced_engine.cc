@@ -6,9 +6,9 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/thread_pool.h"
-#include "server/cpu_executor.h"
-#include "server/device_engine.h"
-#include "server/host_memory_pool.h"
+#include "server/engine/cpu_executor.h"
+#include "server/engine/device_engine.h"
+#include "server/engine/host_memory_pool.h"
 
 namespace attendant::testing {
 namespace {

@@ -10,8 +10,8 @@
 #include <mutex>
 
 #include "absl/status/statusor.h"
-#include "server/attention_engine.h"
-#include "server/attention_executor.h"
+#include "server/engine/attention_engine.h"
+#include "server/engine/attention_executor.h"
 
 namespace attendant::testing {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/attention_engine.h"
+#include "server/engine/attention_engine.h"
 
 namespace attendant::testing {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/reference/oracle.h"
-#include "server/attention_engine.h"
+#include "server/engine/attention_engine.h"
 
 namespace attendant::testing {
 
@@ -37,7 +37,7 @@ class FakeHostPool final : public server::HostMemoryPool {
     used_ -= bytes;
   }
   mutable std::mutex mu_;
-  int64_t used_ = 0;  // guarded by mu_
+  int64_t used_ = 0;                                 // guarded by mu_
   std::atomic<int64_t> capacity_{int64_t{1} << 40};  // said, not held to
 };
 

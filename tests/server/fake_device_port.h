@@ -8,7 +8,7 @@
 
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/thread_pool.h"
-#include "server/device_port.h"
+#include "server/engine/device_port.h"
 
 namespace attendant::testing {
 

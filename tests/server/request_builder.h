@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/problem_validator.h"
+#include "server/request/problem_validator.h"
 
 namespace attendant::testing {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "server/problem_validator.h"
+#include "server/request/problem_validator.h"
 #include "tests/testing/wire_bytes.h"
 
 namespace attendant::server {

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "server/attention_executor.h"
+#include "server/engine/attention_executor.h"
 
 namespace attendant::testing {
 

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
-#include "server/errors.h"
+#include "server/request/errors.h"
 #include "tests/testing/wire_bytes.h"
 
 namespace attendant::testing {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "attendant/v1/attention.pb.h"
-#include "server/problem_validator.h"
+#include "server/request/problem_validator.h"
 
 namespace attendant::testing {
 

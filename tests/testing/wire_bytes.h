@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "attendant/v1/attention.pb.h"
-#include "server/host_memory.h"
-#include "server/wire_codec.h"
+#include "server/request/host_memory.h"
+#include "server/request/wire_codec.h"
 
 namespace attendant::testing {
 

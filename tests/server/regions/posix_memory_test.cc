@@ -7,8 +7,8 @@
 
 #include <limits>
 
+#include "server/connections/unique_fd.h"
 #include "server/regions/region_registry.h"
-#include "server/regions/unique_fd.h"
 
 namespace attendant::testing {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "server/errors.h"
+#include "server/request/errors.h"
 #include "tests/server/regions/fake_region.h"
 
 namespace attendant::testing {

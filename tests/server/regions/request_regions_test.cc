@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-#include "server/errors.h"
-#include "server/item_copies.h"
-#include "server/tensor_copy.h"
+#include "server/calls/tensor_copy.h"
+#include "server/engine/item_copies.h"
+#include "server/request/errors.h"
 #include "tests/server/regions/fake_region.h"
 #include "tests/server/validate.h"
 #include "tests/testing/malformed_requests.h"

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "nlohmann/json.hpp"
-#include "server/log.h"
+#include "server/log/log.h"
 #include "tests/server/served_engine.h"
 #include "tests/server/tracing/collector.h"
 
