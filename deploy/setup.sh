@@ -29,11 +29,11 @@ if has_nvcc; then cuda=; fi
 if [ -n "$cuda" ]; then packages+=(python3 python3-venv); fi
 if [ -n "$tests" ]; then
   packages+=(libgtest-dev libgmock-dev openssl python3 python3-venv prometheus haproxy
-    ruby ruby-grpc ruby-grpc-tools git zsh)
+    ruby ruby-grpc ruby-grpc-tools git zsh dpkg-dev file)
 fi
 if [ -n "$long" ]; then
   # A browser; clean roots, containers without a daemon, packages; 64-bit Arm.
-  packages+=(chromium mmdebstrap buildah runc dpkg-dev file
+  packages+=(chromium mmdebstrap buildah runc
     g++-aarch64-linux-gnu qemu-user)
 fi
 

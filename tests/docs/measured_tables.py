@@ -191,7 +191,10 @@ def cpu_decode():
                 ("read_gbytes_per_s", "of_read"),
                 ("memory_gbytes_per_s", "of_memory_read"),
             ):
-                lines[-1] += [row.get(rate, "-"), f"{row[share]:.2f}" if share in row else "-"]
+                lines[-1] += [
+                    row.get(rate, "-"),
+                    f"{row[share]:.2f}" if share in row else "-",
+                ]
     head = ["cores", "dtype", "batch", "ours, GB/s", "K and V read", "share of it"]
     return table([*head, "memory read", "share of it"], lines)
 
@@ -264,7 +267,9 @@ def fresh_machines():
         + ["yes" if run["compiler_cache"] else "no", run["commit"][:7]]
         for run in result["runs"]
     ]
-    return table(["Debian", "command", "time", "result", "compiler cache", "commit"], lines)
+    return table(
+        ["Debian", "command", "time", "result", "compiler cache", "commit"], lines
+    )
 
 
 def images():
