@@ -40,8 +40,9 @@ fuzz() {
   rm -rf "$corpus"
   mv "$corpus.least" "$corpus"
   if [ -n "${ATTENDANT_RECORD_DIR:-}" ]; then
-    python3 "$source_dir/tests/fuzz/fuzz_record.py" "$1" "$log" "$corpus" \
-      "$seconds" "$ATTENDANT_RECORD_DIR/fuzz.json"
+    commit=${ATTENDANT_COMMIT:-$(git -C "$source_dir" rev-parse --short HEAD)}
+    ATTENDANT_COMMIT=$commit python3 "$source_dir/tests/fuzz/fuzz_record.py" \
+      "$1" "$log" "$corpus" "$seconds" "$ATTENDANT_RECORD_DIR/fuzz.json"
   fi
 }
 for target in "${targets[@]}"; do fuzz "$target"; done
