@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "client/cpp/kept_heap.h"
 #include "client/cpp/status_decoder.h"
 
 namespace attendant::client {
@@ -102,6 +103,7 @@ void UsualTime::Note(std::chrono::nanoseconds time) {
 
 ConnectionSet::ConnectionSet(std::string target, const ClientOptions& options)
     : target_(std::move(target)), options_(options) {
+  KeepFreedMemory();
   for (int c = 0; c < options_.connections; ++c) {
     channels_.push_back(MakeChannel());
   }
