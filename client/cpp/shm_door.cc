@@ -76,9 +76,11 @@ class ShmDoor final : public Door {
 
 }  // namespace
 
-bool ServerSharesMemory(const std::string& target) {
-  const absl::StatusOr<Client> client =
-      Client::Create(target, {.retry = {.max_attempts = 1}});
+bool ServerSharesMemory(const std::string& target,
+                        const ClientOptions& options) {
+  ClientOptions once = options;
+  once.retry.max_attempts = 1;
+  const absl::StatusOr<Client> client = Client::Create(target, once);
   if (!client.ok()) return false;
   const absl::StatusOr<ServerInfo> info =
       client->GetServerInfo(std::chrono::milliseconds(500));

@@ -34,7 +34,7 @@ std::string ResolveDoor(const std::string& name, const std::string& target,
   situation.same_host = !balanced && IsSameHost(target);
   situation.request_bytes = request_bytes;
   situation.offered = DoorsOfThisBuild();
-  if (!situation.same_host || !ServerSharesMemory(target)) {
+  if (!situation.same_host || !ServerSharesMemory(target, options)) {
     std::erase(situation.offered, "shm");
   }
   if (balanced) std::erase(situation.offered, "striped");
