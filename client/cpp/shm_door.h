@@ -15,8 +15,8 @@ namespace attendant::client {
 absl::StatusOr<std::unique_ptr<Door>> OpenShmDoor(const std::string& target,
                                                   const ClientOptions& options);
 
-// Asks the server at `target`, once and half a second at most, whether it shares
-// memory; false if it does not answer so. By `options`' TLS and token.
+// Asks the server at `target`, once and half a second at most, whether it
+// shares memory; false if it does not answer so. By `options`' TLS and token.
 bool ServerSharesMemory(const std::string& target,
                         const ClientOptions& options);
 

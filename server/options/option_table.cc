@@ -57,11 +57,10 @@ void AddSecurity(ServerOptions* o, std::vector<Option>* table) {
                      {1, 86'400},
                      "how often these files are looked at: new connections "
                      "use what they hold"),
-       TextOption(
-           "policy", "FILE", &o->policy,
-           "JSON file that says who may call what (see "
-           "server/access/access_policy.h), read again on SIGHUP; empty = "
-           "everybody everything"),
+       TextOption("policy", "FILE", &o->policy,
+                  "JSON file that says who may call what (see "
+                  "deploy/guides/security.md), read again on SIGHUP; empty = "
+                  "everybody everything"),
        ModeOption("unix_socket_mode", &o->unix_socket_mode,
                   "file mode of unix sockets, octal")});
 }

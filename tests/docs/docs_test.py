@@ -233,6 +233,13 @@ class DocsTest(unittest.TestCase):
                 seen += len(shown)
         self.assertGreater(seen, 12)
 
+    def test_every_key_of_a_policy_is_documented(self):
+        source = (ROOT / "server/access/access_policy.cc").read_text()
+        keys = re.search(r"CheckKeys\(list\[i\], field,\s*\{(.*?)\}", source, re.S)[1]
+        guide = (GUIDES / "security.md").read_text()
+        for key in re.findall(r'"(\w+)"', keys):
+            self.assertRegex(guide, rf"(?m)^\| .*`{key}`.* \|")
+
     def test_links_lead_somewhere(self):
         for path in markdown.files():
             for target, anchor in LINK.findall(path.read_text()):

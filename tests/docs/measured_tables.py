@@ -281,7 +281,27 @@ def images():
     return table(["image", "size", "at most"], lines)
 
 
+def operation():
+    """What was recorded of each promise to operators, with its bar."""
+    lines = []
+    for suite in "overload deadline drain fairness faults hostile metrics_cost".split():
+        for situation, record in load(suite).items():
+            shown = []
+            for name, check in record.items():
+                for bar in ("at most", "at least"):
+                    if isinstance(check, dict) and bar in check:
+                        value = check["value"]
+                        said = f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+                        said = f"{name.replace('_', ' ')} {said}"
+                        if value or check[bar]:
+                            said += f" ({bar} {check[bar]:.5g})"
+                        shown.append(said if check["held"] else f"**{said}**")
+            lines.append([suite, situation, "; ".join(shown), record["commit"]])
+    return table(["suite", "situation", "measured (bar)", "commit"], lines)
+
+
 TABLES = {
+    "operation": operation,
     "headline": headline,
     "forward": forward,
     "forward_ratios": forward_ratios,
