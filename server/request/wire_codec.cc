@@ -218,11 +218,12 @@ absl::Status CheckUnknown(const pb::Message& message,
     return WrongWireType(absl::StrCat(prefix, known->name()),
                          kWireTypes[first.type()]);
   }
-  std::vector<const pb::FieldDescriptor*> fields;
-  reflection.ListFields(message, &fields);
-  for (const pb::FieldDescriptor* field : fields) {
+  const pb::Descriptor& type = *message.GetDescriptor();
+  for (int f = 0; f < type.field_count(); ++f) {
+    const pb::FieldDescriptor* field = type.field(f);
     if (field->cpp_type() != pb::FieldDescriptor::CPPTYPE_MESSAGE) continue;
     if (!field->is_repeated()) {
+      if (!reflection.HasField(message, field)) continue;
       RETURN_IF_ERROR(CheckUnknown(reflection.GetMessage(message, field),
                                    absl::StrCat(prefix, field->name(), ".")));
       continue;
