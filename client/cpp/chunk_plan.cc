@@ -81,6 +81,16 @@ void Append(size_t tensor, int64_t begin, int64_t end, int64_t chunk_bytes,
   }
 }
 
+// The server computes, and answers, what the last chunk completes only when all
+// of it is there: it goes in pieces.
+void SplitLast(std::vector<PlannedChunk>* chunks) {
+  constexpr int64_t kBytes = int64_t{1} << 20;
+  if (chunks->empty()) return;
+  const PlannedChunk last = chunks->back();
+  chunks->pop_back();
+  Append(last.tensor, last.offset, last.offset + last.bytes, kBytes, chunks);
+}
+
 }  // namespace
 
 std::vector<PlannedChunk> PlanChunks(const AttendArgs& args,
@@ -113,6 +123,7 @@ std::vector<PlannedChunk> PlanChunks(const AttendArgs& args,
       Append(t, borders[t][p], borders[t][end], chunk_bytes, &chunks);
     }
   }
+  SplitLast(&chunks);
   return chunks;
 }
 

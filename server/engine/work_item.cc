@@ -76,14 +76,15 @@ bool RowsAreOuter(const AttentionProblem& problem) {
 }
 
 // Batch entry b alone, cut by query rows at borders that all kernels' tiles
-// share; no cut leaves less than one such step. False if it is too short.
+// share. False if it is too short. No piece is larger than one before it: what
+// the last input of a request in parts completes is left to compute and send.
 bool CutRows(const AttentionProblem& problem, int64_t b, const EntryCost& cost,
              int64_t max_bytes, double max_flops,
              std::vector<ItemRange>* items) {
   constexpr int64_t kStep = kernels::kRowCutStep;
   const kernels::SequenceBounds& sequence = problem.sequence(b);
-  const int64_t steps = sequence.len_q / kStep;
-  if (steps < 2 || sequence.q_begin != 0) return false;
+  if (sequence.len_q < 2 * kStep || sequence.q_begin != 0) return false;
+  const int64_t steps = (sequence.len_q + kStep - 1) / kStep;
   const int64_t row_bytes =
       problem.num_q_heads *
       (problem.head_dim * kernels::SizeOf(problem.dtype) +
@@ -95,11 +96,13 @@ bool CutRows(const AttentionProblem& problem, int64_t b, const EntryCost& cost,
   const int64_t pieces = static_cast<int64_t>(
       std::clamp(wanted + 1, 1.0, static_cast<double>(steps)));
   if (pieces < 2) return false;
+  const auto border = [&](int64_t piece) {
+    return (steps / pieces * piece + std::min(piece, steps % pieces)) * kStep;
+  };
   for (int64_t piece = 0; piece < pieces; ++piece) {
-    const int64_t begin = steps * piece / pieces * kStep;
-    const int64_t end = piece + 1 == pieces
-                            ? problem.rows_q
-                            : steps * (piece + 1) / pieces * kStep;
+    const int64_t begin = border(piece);
+    const int64_t end =
+        piece + 1 == pieces ? problem.rows_q : border(piece + 1);
     items->push_back(
         {b, b + 1, 0, problem.num_kv_heads, Bytes(problem, cost) / pieces,
          cost.flops / static_cast<double>(pieces), end - begin, begin, end});

@@ -81,6 +81,18 @@ TEST_F(ChunkPlanTest, SmallPortionsShareChunks) {
   EXPECT_LE(Plan(4096).size(), 12u);
 }
 
+TEST_F(ChunkPlanTest, TheLastChunkGoesInPieces) {
+  Set(Layout::kBSHD, {1, 4096, 8, 128}, {1, 64, 8, 128});  // q of 8 MiB
+  const auto plan = Plan(4 << 20);
+  ASSERT_EQ(plan.size(), 2u + 1 + 4);
+  EXPECT_EQ(plan[2].bytes, 4 << 20);
+  for (size_t c = 3; c < plan.size(); ++c) {
+    EXPECT_EQ(plan[c].tensor, 0u);
+    EXPECT_EQ(plan[c].bytes, 1 << 20);
+    EXPECT_EQ(plan[c].offset, static_cast<int64_t>(c + 1) << 20);
+  }
+}
+
 TEST_F(ChunkPlanTest, SequencesOfPackedTensors) {
   Set(Layout::kTHD, {100, 4, 32}, {60, 4, 32});
   args_.cu_seqlens_q = {0, 90, 100};

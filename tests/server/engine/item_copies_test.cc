@@ -139,7 +139,7 @@ TEST(ItemCopiesTest, ItemsCutByRowsShareKAndV) {
                                     .seqlen_kv = 7,
                                     .head_dim = 4});
   const auto parts = CutIntoParts(request->problem, 4096, 1e18);
-  ASSERT_EQ(parts.size(), 2u);
+  ASSERT_EQ(parts.size(), 3u);
   std::vector<int> input(request->input_bytes, 0);
   std::vector<int> output(request->output_block_bytes(), 0);
   const auto count = [](const std::vector<CopyRect>& rects,

@@ -150,12 +150,32 @@ TEST(CutIntoPartsTest, LongRowsOfOuterRowsAreCutByRows) {
     EXPECT_EQ(part.kv_head_end - part.kv_head_begin, 2);
     EXPECT_EQ(part.row_begin, row);
     EXPECT_EQ(part.row_begin % kernels::kRowCutStep, 0);
-    EXPECT_GE(part.row_end - part.row_begin, kernels::kRowCutStep);
     row = part.row_end;
     if (row == 4000) row = 0, ++entry;
   }
   EXPECT_EQ(entry, 2);
   EXPECT_GE(parts.size(), 6u);
+}
+
+// It is all that remains to be sent when everything has been received.
+TEST(CutIntoPartsTest, TheLastPartIsTheSmallest) {
+  for (const int64_t seqlen : {1536, 3000, 8192, 8448, 100'000}) {
+    const auto request = MakeRequest({.num_q_heads = 16,
+                                      .num_kv_heads = 16,
+                                      .seqlen_q = seqlen,
+                                      .seqlen_kv = 100,
+                                      .head_dim = 128});
+    for (const int64_t bytes : {2 << 20, 8 << 20}) {
+      const auto parts = CutIntoParts(request->problem, bytes, kAnyWork);
+      ASSERT_GE(parts.size(), 2u);
+      int64_t before = seqlen;
+      for (const ItemRange& part : parts) {
+        EXPECT_LE(part.row_end - part.row_begin, before);
+        before = part.row_end - part.row_begin;
+      }
+      EXPECT_LE(before, kernels::kRowCutStep * (seqlen < 10'000 ? 1 : 2));
+    }
+  }
 }
 
 TEST(CutIntoPartsTest, OtherRequestsAreCutAsEver) {
