@@ -256,7 +256,7 @@ class AttendStreamCall final
                           "first a header or a join: no upload is open");
     }
     upload_->bytes_in += static_cast<int64_t>(messages_[slot].Length());
-    ASSIGN_OR_RETURN(const Upload::Place place, upload_->Reserve(chunk));
+    ASSIGN_OR_RETURN(const ChunkPlace place, upload_->Reserve(chunk));
     if (chunk.bytes <= kInlineCopyBytes) {
       upload_->Fill(messages_[slot], chunk, place);
       messages_[slot].Clear();

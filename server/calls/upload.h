@@ -14,9 +14,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/calls/upload_claims.h"
+#include "server/calls/upload_parts.h"
 #include "server/engine/attention_engine.h"
 #include "server/engine/byte_ranges.h"
-#include "server/engine/item_copies.h"
 #include "server/request/stream_message.h"
 
 namespace attendant::server {
@@ -69,18 +70,13 @@ class Upload : public std::enable_shared_from_this<Upload> {
   // missing, the upload fails.
   void NoMoreChunks();
 
-  // Where a chunk's bytes go. Takes the place at once: of two chunks for the
-  // same bytes the second fails. INVALID_ARGUMENT (not a tensor of this
-  // request, not within it, not whole elements, sent before, too many gaps).
-  struct Place {
-    size_t image = 0;  // of request().images
-    ByteRange range;   // on the wire
-  };
-  absl::StatusOr<Place> Reserve(const StreamChunk& chunk);
+  // Where a chunk's bytes go; the place is taken at once. Errors:
+  // UploadClaims::Claim.
+  absl::StatusOr<ChunkPlace> Reserve(const StreamChunk& chunk);
   // Copies a reserved chunk's bytes and starts what became possible. Several
   // threads at once.
   void Fill(const grpc::ByteBuffer& message, const StreamChunk& chunk,
-            const Place& place);
+            const ChunkPlace& place);
 
   // Ends the upload for all its streams, unless it has failed already or its
   // answer is on its way.
@@ -103,27 +99,18 @@ class Upload : public std::enable_shared_from_this<Upload> {
   std::atomic<int64_t> bytes_out{0};
 
  private:
-  // An item of the job: what it reads, and how much of it is not there yet.
-  struct Part {
-    std::vector<CopyRect> reads;
-    int64_t missing = 0;
-  };
-
   Upload(AttentionEngine* engine, std::shared_ptr<AttentionJob> job,
          std::string id, std::string owner);
   void Begin();
-  void PlanParts();
   void OnItemDone(const ItemRange& range);
   void OnResult(JobResult result);
   // mu_ held.
-  void NoteFilled(ByteRange block_range);
-  std::vector<size_t> TakeArrived();
+  bool filled() const { return filled_bytes_ == claims_.total_bytes(); }
   void Offer(ByteRange output_range);
   // mu_ not held.
   void StartItems(const std::vector<size_t>& items);
   void Submit();
   void WakeAll();
-  absl::Status Gap() const;
 
   AttentionEngine* const engine_;
   const std::shared_ptr<AttentionJob> job_;
@@ -132,19 +119,16 @@ class Upload : public std::enable_shared_from_this<Upload> {
   const std::shared_ptr<HostBlock> output_;
   std::shared_ptr<HostBlock> input_;  // of a job in parts; constant
   std::byte* input_memory_ = nullptr;
-  int64_t total_bytes_ = 0;  // of all tensors, on the wire
-  JobResult result_;         // constant once answered_
+  JobResult result_;  // constant once answered_
 
   mutable std::mutex mu_;  // guards all that follows
   std::vector<std::weak_ptr<UploadStream>> streams_;
-  int64_t writers_ = 1;               // streams that may send chunks
-  std::vector<ByteRanges> reserved_;  // by image
-  int64_t reserved_bytes_ = 0;
+  int64_t writers_ = 1;  // streams that may send chunks
+  UploadClaims claims_;
   int64_t filled_bytes_ = 0;
-  std::vector<Part> parts_;  // empty = all items start with the last byte
-  std::deque<size_t> arrived_;
-  size_t items_started_ = 0;
-  ByteRanges offered_;  // of the output block
+  UploadParts parts_;
+  bool submitted_ = false;  // a job without items, that is
+  ByteRanges offered_;      // of the output block
   std::deque<ByteRange> outputs_;
   bool answered_ = false;
   bool closed_ = false;  // the answer is on its way
