@@ -110,6 +110,27 @@ TEST_F(PollTurnsTest, TheTurnOfOneThatStaysAwayIsTakenOver) {
   second.join();  // the first never comes back
 }
 
+// Crowds come, go and come again while events are found: none is lost, and no
+// thread waits for ever.
+TEST_F(PollTurnsTest, CrowdsThatComeAndGoLoseNoEvent) {
+  PollTurns turns(Options(microseconds(50), microseconds(100)));
+  constexpr int kEvents = 3000;
+  std::atomic<int> looks{0}, given{0}, found{0};
+  const auto look = [&](bool wait) {
+    crowded_ = ++looks / 16 % 2 == 1;
+    if (!wait && looks % 3 == 0) return Found::kNothing;
+    return given++ < kEvents ? Found::kEvent : Found::kTheEnd;
+  };
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 6; ++t) {
+    threads.emplace_back([&] {
+      while (turns.Next(look) == Found::kEvent) ++found;
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(found, kEvents);
+}
+
 TEST_F(PollTurnsTest, TheEndIsForAll) {
   PollTurns turns(Options(microseconds(0), hours(1)));
   std::vector<std::jthread> threads;
