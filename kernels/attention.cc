@@ -81,7 +81,7 @@ absl::StatusOr<const KernelEntry*> ChooseKernel(const DeviceProperties& device,
                                                 const AttentionProblem& problem,
                                                 std::string_view only_kernel) {
   if (only_kernel.empty() && !problem.kernel.empty()) {
-    const auto chosen = FindKernelNamed(device, problem, problem.kernel);
+    auto chosen = FindKernelNamed(device, problem, problem.kernel);
     if (chosen.ok()) return chosen;
   }
   return FindKernelNamed(device, problem, only_kernel);

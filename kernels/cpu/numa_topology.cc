@@ -25,6 +25,7 @@ std::vector<int> NumaTopology::NodesOfThreads(int num_threads) const {
   if (num_threads < 2 * num_nodes()) return nodes;
   size_t all = 0;
   for (const std::vector<int>& cpus : cpus_of_node) all += cpus.size();
+  if (all == 0) return nodes;
   size_t before = 0;  // CPUs of the nodes so far
   for (int node = 0; node < num_nodes(); ++node) {
     const auto share = [&](size_t cpus) {

@@ -212,8 +212,8 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
       status = copy_status_;
       if (status.ok() && !finished_) {
         job = job_;
-        job->done = [call = shared_from_this()](JobResult result) {
-          call->OnResult(std::move(result));
+        job->done = [call = shared_from_this()](const JobResult& result) {
+          call->OnResult(result);
         };
         submitted_ = Clock::now();
         in_engine_ = true;
@@ -251,7 +251,7 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     }
   }
 
-  void OnResult(JobResult result) {
+  void OnResult(const JobResult& result) {
     std::shared_ptr<AttentionJob> job;
     absl::Status status;
     {
@@ -269,13 +269,13 @@ class AttendCall final : public grpc::ServerGenericBidiReactor,
     if (const std::vector<StagedOutput> staged =
             StagedOutputs(*job->request, kCopyPieceBytes);
         !staged.empty()) {
-      return StoreThenFinish(std::move(job), result, staged);
+      return StoreThenFinish(job, result, staged);
     }
     FinishWithReply(std::move(job), result);
   }
 
   // Outputs that were computed in the job's block go to their regions first.
-  void StoreThenFinish(std::shared_ptr<AttentionJob> job,
+  void StoreThenFinish(const std::shared_ptr<AttentionJob>& job,
                        const JobResult& result,
                        const std::vector<StagedOutput>& staged) {
     env_->engine->CopyAsync(

@@ -187,7 +187,7 @@ class AttendStreamCall final
     }
     messages_[slot].Clear();
     if (auto* header = std::get_if<StreamHeader>(&part)) {
-      RETURN_IF_ERROR(OpenUpload(std::move(header->request)));
+      RETURN_IF_ERROR(OpenUpload(header->request));
     } else {
       RETURN_IF_ERROR(JoinUpload(std::get<StreamJoin>(part).upload_id));
     }
@@ -197,7 +197,7 @@ class AttendStreamCall final
     return absl::OkStatus();
   }
 
-  absl::Status OpenUpload(ParsedRequest parsed) {
+  absl::Status OpenUpload(const ParsedRequest& parsed) {
     {
       std::lock_guard lock(mu_);  // a failure may be logged
       request_id_ = parsed.header.request_id();
@@ -221,7 +221,7 @@ class AttendStreamCall final
     auto upload = Upload::Start(env_->engine, std::move(job), std::move(id),
                                 Owner(), shared_from_this());
     env_->upload_table.Add(upload);
-    Enter(std::move(upload), /*first=*/true);
+    Enter(upload, /*first=*/true);
     return absl::OkStatus();
   }
 
@@ -233,11 +233,11 @@ class AttendStreamCall final
   absl::Status JoinUpload(const std::string& id) {
     ASSIGN_OR_RETURN(auto upload, env_->upload_table.Find(id, Owner()));
     RETURN_IF_ERROR(upload->Join(shared_from_this()));
-    Enter(std::move(upload), /*first=*/false);
+    Enter(upload, /*first=*/false);
     return absl::OkStatus();
   }
 
-  void Enter(std::shared_ptr<Upload> upload, bool first) {
+  void Enter(const std::shared_ptr<Upload>& upload, bool first) {
     absl::Status failure;
     {
       std::lock_guard lock(mu_);

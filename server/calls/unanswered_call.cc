@@ -59,7 +59,7 @@ grpc::Status EndWithoutAnswer(CallEnvironment* environment,
                               const CallTrace& trace,
                               const absl::Status& status,
                               const UnansweredCall& call) {
-  const grpc::Status answer = ToGrpcStatus(status);
+  grpc::Status answer = ToGrpcStatus(status);
   if (const int64_t retry_ms = RetryPushbackMs(status); retry_ms >= 0) {
     context->AddTrailingMetadata("grpc-retry-pushback-ms",
                                  std::to_string(retry_ms));

@@ -23,7 +23,8 @@ void UploadSlots::SetIdentities(
   for (const auto& identity : identities) {
     if (MaySendTensors(*identity)) weights += identity->weight;
   }
-  const double to_keep = static_cast<double>(capacity_ / 2);
+  const int64_t half = capacity_ / 2;
+  const auto to_keep = static_cast<double>(half);
   std::lock_guard lock(mu_);
   for (auto& [name, share] : shares_) share.due = 0;
   for (const auto& identity : identities) {

@@ -101,11 +101,8 @@ void GuardAccept() {
 
 int64_t RefusedConnections() { return g_refused; }
 
-}  // namespace attendant::server
-
 extern "C" int accept4(int listener, sockaddr* address, socklen_t* length,
                        int flags) {
-  using namespace attendant::server;
   const socklen_t room = length == nullptr ? 0 : *length;
   while (true) {
     if (length != nullptr) *length = room;
@@ -124,3 +121,5 @@ extern "C" int accept4(int listener, sockaddr* address, socklen_t* length,
     return -1;
   }
 }
+
+}  // namespace attendant::server

@@ -65,12 +65,9 @@ void GiveTurnsToPollers(std::chrono::microseconds watchful,
       new PollTurns({.watchful = watchful, .crowded = std::move(crowded)});
 }
 
-}  // namespace attendant::server
-
 extern "C" grpc_event grpc_completion_queue_next(grpc_completion_queue* queue,
                                                  gpr_timespec deadline,
                                                  void* reserved) {
-  using namespace attendant::server;
   PollTurns* const turns = g_turns.load(std::memory_order_acquire);
   if (turns == nullptr || !IsCallbackThread()) {
     return LibrarysNext()(queue, deadline, reserved);
@@ -83,3 +80,5 @@ extern "C" grpc_event grpc_completion_queue_next(grpc_completion_queue* queue,
   });
   return event;
 }
+
+}  // namespace attendant::server

@@ -133,7 +133,7 @@ double BatchScheduler::SecondsOf(double cost) const {
   return rate_.Seconds(cost).value_or(cost / options_.assumed_flops_per_second);
 }
 
-void BatchScheduler::Submit(std::shared_ptr<AttentionJob> submitted) {
+void BatchScheduler::Submit(const std::shared_ptr<AttentionJob>& submitted) {
   const std::shared_ptr<ScheduledJob> job = ToScheduled(submitted);
   {
     std::lock_guard lock(mu_);

@@ -64,7 +64,7 @@ class BatchScheduler final : public WorkSource {
   // As AttentionEngine's.
   absl::StatusOr<std::shared_ptr<AttentionJob>> Admit(
       std::unique_ptr<ValidatedRequest> request, Clock::time_point deadline);
-  void Submit(std::shared_ptr<AttentionJob> job);
+  void Submit(const std::shared_ptr<AttentionJob>& job);
   void InputArrived(const std::shared_ptr<AttentionJob>& job, size_t index);
   void Cancel(const std::shared_ptr<AttentionJob>& job);
   EngineSnapshot Snapshot() const;

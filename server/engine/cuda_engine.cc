@@ -189,10 +189,11 @@ absl::StatusOr<EngineParts> MakeCudaParts(const EngineOptions& options,
       ExecutorOptions(device, *memory, options.stuck_after);
   if (executor.device_scratch_bytes <
       (DevicePort::kNumSlots + 1) * LaunchScratch::kControlBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "device_pool_bytes is ", options.device_pool_bytes,
-        ", must be at least ",
-        8 * (DevicePort::kNumSlots + 1) * LaunchScratch::kControlBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("device_pool_bytes is ", options.device_pool_bytes,
+                     ", must be at least ",
+                     8 * (DevicePort::kNumSlots + int64_t{1}) *
+                         LaunchScratch::kControlBytes));
   }
   EngineParts parts;
   parts.device = device;

@@ -90,7 +90,7 @@ void SelfCheck::Watch(const std::shared_ptr<AttentionJob>& job) {
   if (job->input_keeper == nullptr) {
     job->input_keeper = std::make_shared<HostBlock>(std::move(job->input));
   }
-  job->done = [this, job, input = job->input_keeper,
+  job->done = [this, job = job, input = job->input_keeper,
                done = std::move(job->done)](JobResult result) mutable {
     if (result.status.ok()) {
       Take(std::move(job), std::move(input), result.kernel);

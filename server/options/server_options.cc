@@ -4,6 +4,7 @@
 #include <fstream>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/connections/receive_watch.h"
 #include "server/options/option_table.h"
@@ -41,8 +42,8 @@ absl::Status ReadConfigFile(const std::string& path,
     const std::string place = path + ":" + std::to_string(number) + ": ";
     const size_t equals = line.find('=');
     if (equals == std::string::npos) {
-      return absl::InvalidArgumentError(place + "'" + line +
-                                        "' must be 'name = value'");
+      return absl::InvalidArgumentError(
+          absl::StrCat(place, "'", line, "' must be 'name = value'"));
     }
     const absl::Status status =
         SetByName(table, Trimmed(line.substr(0, equals)),

@@ -267,7 +267,7 @@ absl::Status RegionDoor::Release(const std::string& name,
                                  Connection* connection) {
   auto& regions = connection->regions;
   const auto found = std::find(regions.begin(), regions.end(), name);
-  const absl::Status status =
+  absl::Status status =
       registry_->Release(connection->owner, found == regions.end() ? "" : name);
   if (found != regions.end()) regions.erase(found);
   return status;

@@ -49,7 +49,7 @@ class RegionRegistry::Ledger {
   absl::Status Take(const std::string& owner, RegionKind kind, int64_t bytes) {
     std::lock_guard lock(mu_);
     Sum& own = owners_[owner];
-    const absl::Status status = Check(own, bytes);
+    absl::Status status = Check(own, bytes);
     if (!status.ok()) {
       if (own.regions == 0) owners_.erase(owner);
       return status;

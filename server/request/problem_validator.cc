@@ -288,7 +288,7 @@ class RequestValidator {
       p.mask.data = at(result_->mask_offset);
     }
     const auto kernel = kernels::FindKernel(device_, p);
-    const absl::Status found = kernel.status();
+    absl::Status found = kernel.status();
     if (kernel.ok()) p.kernel = (*kernel)->capability.kernel;
     p.q.data = p.k.data = p.v.data = p.mask.data = nullptr;
     p.out.data = nullptr;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <future>
@@ -129,9 +130,9 @@ void Start(AttentionEngine& engine, Probe* probe) {
 }
 
 std::string GigabytesPerSecond(const char* what, double bytes, double ns) {
-  return ns <= 0 ? std::string()
-                 : absl::StrCat(", ", what, " ",
-                                static_cast<int>(bytes / ns + 0.5), " GB/s");
+  return ns <= 0
+             ? std::string()
+             : absl::StrCat(", ", what, " ", std::lround(bytes / ns), " GB/s");
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ struct attendant_client {
         threads(max_async_calls) {}
 
   Outcome Attend(const AttendArgs& args, nanoseconds timeout,
-                 std::stop_token token) const {
+                 const std::stop_token& token) const {
     absl::StatusOr<AttendResult> answer = door->Attend(args, timeout, token);
     if (!answer.ok()) return {MakeError(answer.status()), nullptr};
     return {nullptr, MakeResult(*std::move(answer))};
