@@ -7,6 +7,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <string>
 
@@ -31,8 +32,11 @@ inline std::string HttpAsk(const std::string& address,
     const std::string text = request + " HTTP/1.1\r\nHost: a\r\n\r\n";
     if (::send(fd, text.data(), text.size(), MSG_NOSIGNAL) > 0) {
       char buffer[16'384];
-      for (ssize_t n; (n = ::recv(fd, buffer, sizeof(buffer), 0)) > 0;) {
-        answer.append(buffer, static_cast<size_t>(n));
+      // With a timeout, recv is interrupted by a process that stops and goes
+      // on.
+      for (ssize_t n; (n = ::recv(fd, buffer, sizeof(buffer), 0)) > 0 ||
+                      (n < 0 && errno == EINTR);) {
+        if (n > 0) answer.append(buffer, static_cast<size_t>(n));
       }
     }
   }
