@@ -4,7 +4,6 @@
 #include <vector>
 
 using attendant::client::AttendResult;
-using attendant::client::ServerInfo;
 
 // Its reply's pointers lead into `answer`, so it never moves.
 struct attendant_result {
