@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -1,5 +1,8 @@
 #include "kernels/reference/oracle.h"
 
+#include <cmath>
+#include <limits>
+
 #include "kernels/reference/row.h"
 
 namespace attendant::kernels::reference {

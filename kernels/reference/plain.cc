@@ -1,3 +1,6 @@
+#include <cmath>
+#include <limits>
+
 #include "kernels/reference/oracle.h"
 #include "kernels/reference/row.h"
 

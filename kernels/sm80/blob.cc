@@ -1,4 +1,5 @@
 // What of a launch depends on pointers: written just before it.
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 

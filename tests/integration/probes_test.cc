@@ -3,6 +3,7 @@
 // length shows as a wrong mean. ATTENDANT_TEST_BACKEND=cuda asks a GPU.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>

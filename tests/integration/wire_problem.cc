@@ -1,5 +1,6 @@
 #include "tests/integration/wire_problem.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>

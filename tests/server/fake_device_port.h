@@ -1,6 +1,8 @@
 // A device that computes on the host, when a test says so.
 #pragma once
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>

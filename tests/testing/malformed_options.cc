@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "tests/testing/malformed_tables.h"
 
 namespace attendant::testing {

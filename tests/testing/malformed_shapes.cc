@@ -1,4 +1,5 @@
 #include <functional>
+#include <limits>
 #include <utility>
 
 #include "tests/testing/malformed_tables.h"

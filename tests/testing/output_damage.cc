@@ -1,4 +1,5 @@
 // HostProblem::OutputDamage: which bytes a kernel had no business with.
+#include <algorithm>
 #include <string>
 
 #include "tests/testing/host_problem.h"

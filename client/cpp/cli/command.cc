@@ -1,5 +1,6 @@
 #include "client/cpp/cli/command.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <string_view>
 

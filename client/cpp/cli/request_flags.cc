@@ -1,5 +1,6 @@
 #include "client/cpp/cli/request_flags.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <string>

@@ -3,6 +3,8 @@
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "attendant/v1/attention.pb.h"
 #include "client/cpp/client_error.h"
 

@@ -1,5 +1,6 @@
 #include "tests/kernels/conformance/conformance.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>

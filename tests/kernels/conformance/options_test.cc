@@ -1,4 +1,6 @@
 // Every option of a request, alone and together, against the oracle.
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "tests/kernels/conformance/conformance.h"

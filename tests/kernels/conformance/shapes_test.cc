@@ -1,4 +1,6 @@
 // Sizes, layouts and strides: every tail, every head size, every grouping.
+#include <algorithm>
+
 #include "tests/kernels/conformance/conformance.h"
 
 namespace attendant::testing {

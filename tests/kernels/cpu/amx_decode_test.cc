@@ -2,6 +2,7 @@
 // machine that has them the instructions against their emulation, bit for bit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>

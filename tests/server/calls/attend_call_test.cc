@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <cstring>
 #include <mutex>
 #include <thread>
 

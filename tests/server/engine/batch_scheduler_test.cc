@@ -2,6 +2,8 @@
 // batch_scheduler_ends_test.cc's.
 #include "server/engine/batch_scheduler.h"
 
+#include <algorithm>
+
 #include "tests/server/engine/batch_scheduler_fixture.h"
 
 namespace attendant::server {

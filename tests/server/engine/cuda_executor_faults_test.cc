@@ -1,4 +1,7 @@
 // Faults of the device, memory that does not suffice, repairs.
+#include <algorithm>
+#include <cstring>
+
 #include "server/engine/cuda_executor.h"
 #include "tests/server/engine/cuda_executor_fixture.h"
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <limits>
 
 #include "server/calls/tensor_copy.h"
 #include "server/engine/item_copies.h"
