@@ -3,19 +3,10 @@
 # door's answer, for every layout, with and without LSE. A door that the build or
 # the server has not says UNIMPLEMENTED, with its name.
 set -euo pipefail
+. "$(dirname "$0")/start_server.sh"
 server=$1 attendant=$2
 work=$(mktemp -d)
-"$server" --listen=127.0.0.1:0 --http= --lame_duck_seconds=0 \
-  --host_pool_bytes=128M --max_queued_bytes=128M \
-  --region_socket="$work/regions" --regions=buffers,cuda_ipc \
-  > "$work/start" 2> "$work/log" &
-pid=$!
-trap 'kill $pid 2>/dev/null || true; rm -rf "$work"' EXIT
-until grep -q ' ready: ' "$work/start"; do
-  kill -0 $pid || { cat "$work/log"; exit 1; }
-  read -rt 0.1 <> <(:) || true
-done
-grpc=$(sed -E 's/.* grpc=([^ ]+) .*/\1/' "$work/start")
+start_server "$server" "$work" --regions=buffers,cuda_ipc
 answered=0
 for door in unary stream striped shm ipc auto; do
   for layout in bshd bhsd thd; do
