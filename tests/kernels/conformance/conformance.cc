@@ -58,7 +58,15 @@ void ConformanceTest::TearDown() {
 
 bool ConformanceTest::is_long() const {
   const char* set = std::getenv("ATTENDANT_TEST_LONG");
-  return is_gpu() || (set != nullptr && *set == '1');
+  return (is_gpu() && !is_sanitized()) || (set != nullptr && *set == '1');
+}
+
+bool ConformanceTest::is_sanitized() {
+  return std::getenv("ATTENDANT_TEST_EXACT") != nullptr;
+}
+
+int64_t ConformanceTest::rounds(int64_t on_gpu, int64_t elsewhere) const {
+  return is_gpu() && !is_sanitized() ? on_gpu : elsewhere;
 }
 
 std::vector<DataType> ConformanceTest::dtypes() const {

@@ -28,8 +28,12 @@ class ConformanceTest : public ::testing::TestWithParam<std::string> {
 
   const std::string& kernel() const { return GetParam(); }
   bool is_gpu() const { return kernel() != "cpu" && kernel() != kPlainKernel; }
-  // The long tier: on a GPU, or when ATTENDANT_TEST_LONG is set.
+  // The long tier: on a GPU, or when ATTENDANT_TEST_LONG is set; not under a
+  // sanitizer.
   bool is_long() const;
+  // How often to repeat what should come out the same each time. A sanitizer
+  // makes a launch a hundred times slower, and sees in the first what there is.
+  int64_t rounds(int64_t on_gpu, int64_t elsewhere) const;
   // Types the kernel computes in.
   std::vector<kernels::DataType> dtypes() const;
   // One of them, by turns.
@@ -47,6 +51,9 @@ class ConformanceTest : public ::testing::TestWithParam<std::string> {
   void Check(HostProblem& problem, const RunOptions& options = {});
 
  private:
+  // ATTENDANT_TEST_EXACT is set: the case runs under compute-sanitizer.
+  static bool is_sanitized();
+
   int64_t checked_ = 0;
   int64_t unserved_ = 0;
 };

@@ -216,8 +216,8 @@ TEST_P(InvarianceTest, RepeatedRunsHaveOneHash) {
   auto runner = AttentionRunner::Create(kernel(), group);
   ASSERT_TRUE(runner.ok()) << runner.status();
   std::vector<std::vector<uint8_t>> first;
-  const int runs = is_gpu() ? 1000 : 5;
-  for (int run = 0; run < runs; ++run) {
+  const int64_t runs = rounds(1000, 5);
+  for (int64_t run = 0; run < runs; ++run) {
     const absl::Status status = (*runner)->Run();
     ASSERT_TRUE(status.ok()) << status;
     for (size_t n = 0; n < group.size(); ++n) {
@@ -261,11 +261,11 @@ TEST_P(InvarianceTest, LaunchesSideBySideDoNotChangeABit) {
   {
     std::vector<std::jthread> threads;
     for (std::vector<HostProblem>& copy : copies) {
-      threads.emplace_back([&, rounds = is_gpu() ? 50 : 2] {
+      threads.emplace_back([&, launches = rounds(50, 2)] {
         std::vector<HostProblem*> group;
         for (HostProblem& subject : copy) group.push_back(&subject);
         auto runner = AttentionRunner::Create(kernel(), group);
-        for (int round = 0; round < rounds; ++round) {
+        for (int64_t round = 0; round < launches; ++round) {
           failures += !runner.ok() || !(*runner)->Run().ok();
         }
       });
@@ -364,8 +364,8 @@ TEST_P(InvarianceTest, AlternatingRequestsAreEachRight) {
   }
   const std::vector<HostProblem*> served = Served(problems);
   const std::vector<Expectation> expectations = ExpectationsOf(served);
-  const int rounds = is_gpu() ? 25 : 3;
-  for (int round = 0; round < rounds; ++round) {
+  const int64_t turns = rounds(25, 3);
+  for (int64_t round = 0; round < turns; ++round) {
     for (size_t n = 0; n < served.size(); ++n) {
       ASSERT_TRUE(Run(*served[n]));
       ASSERT_TRUE(Matches(*served[n], expectations[n])) << "round " << round;

@@ -311,8 +311,8 @@ TEST_P(OptionsTest, TwoHalvesMergeToTheWhole) {
 }
 
 TEST_P(OptionsTest, RandomMixesOfEverything) {
-  const int64_t rounds = is_gpu() ? 60 : is_long() ? 12 : 3;
-  for (int64_t round = 0; round < rounds; ++round) {
+  const int64_t turns = rounds(60, is_long() ? 12 : 3);
+  for (int64_t round = 0; round < turns; ++round) {
     std::vector<HostProblem> problems;
     for (int64_t n = 0; n < 24; ++n) {
       RandomBits bits(1000 * round + n);
