@@ -10,6 +10,9 @@
     sustained  8 connections, many large calls in flight
     small      s128 h16 d128
     smallest   s1 h1 d64, and its floors: gRPC's empty call, launch and copy
+               (small and smallest go turn by turn: a row's figures are medians
+               of its rounds', rounds_ms each round's p50, and the ratio to the
+               floor the median of the rounds' ratios)
     idle       how idle the GPU is between queued requests of 100 MB
     memory     resident memory after 2,000 and 10,000 requests of 1 to 96 MB
     attack     resident memory while clients push more than is allowed
@@ -21,6 +24,7 @@ the meta file's "missing". Peers and floors: transport/README.md.
 
 import argparse
 import contextlib
+import functools
 import json
 import pathlib
 import subprocess
@@ -31,11 +35,12 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "transport"))
 import processes  # noqa: E402
+import turns  # noqa: E402
 
 DOORS = ("unary", "stream", "striped", "shm", "ipc")
 KEPT = ("layout", "batch", "seqlen", "num_heads", "head_dim", "connections",
         "concurrency", "p50_ms", "p99_ms", "gbps", "answered", "failed",
-        "stages", "kernel")
+        "rounds_ms", "stages", "kernel")
 
 
 class Sizes:
@@ -46,8 +51,9 @@ class Sizes:
         self.small = 32 if tiny else 128
         self.heads = 2 if tiny else 16
         self.calls = 3 if tiny else 15
-        self.small_calls = 20 if tiny else 400
-        self.smallest_calls = 20 if tiny else 2000
+        self.rounds = 2 if tiny else 9
+        self.small_calls = 10 if tiny else 45  # a round
+        self.smallest_calls = 10 if tiny else 225
         self.seconds = 0.3 if tiny else 1.5
         self.memory_calls = (20, 80) if tiny else (2000, 8000)
         self.settle_seconds = 1 if tiny else 30
@@ -116,30 +122,40 @@ class Bench:
               f"p99 {row['p99_ms']:9.3f} ms  {row['gbps']:7.3f} GB/s",
               flush=True)
 
-    def door(self, section, door, seqlen, server=None, name=None, **flags):
-        """Measures one of ours (or a server that speaks our protocol)."""
+    def measure(self, door, seqlen, server=None, name=None, **flags):
+        """A door's row, of ours or a server that speaks our protocol; or None.
+        """
         flags = {"shapes": self.sizes.shape(seqlen), "causal": True, **flags}
         server = server or self.server
         got = processes.bench(self.client, server.target, door=door, **flags)
         if isinstance(got, str):
             self.missing[name or door] = got.splitlines()[0]
             return None
-        for row in got:
-            self.add(section, name or door, row)
         return got[0]
 
-    def peer(self, section, door, server, seqlen, streams, calls):
-        if server is None:
-            return
+    def door(self, section, door, seqlen, server=None, name=None, **flags):
+        row = self.measure(door, seqlen, server, name, **flags)
+        if row is not None:
+            self.add(section, name or door, row)
+        return row
+
+    def measure_peer(self, door, server, seqlen, streams, calls):
         shape = (1, seqlen, self.sizes.heads, 128, 1)
         try:
             row = server.calls(shape, streams, calls)
         except subprocess.SubprocessError as error:
             self.missing[door] = str(error)
-            return
+            return None
         row.update(layout="BSHD", batch=1, seqlen=seqlen,
                    num_heads=self.sizes.heads, head_dim=128)
-        self.add(section, door, row)
+        return row
+
+    def peer(self, section, door, server, seqlen, streams, calls):
+        if server is None:
+            return
+        row = self.measure_peer(door, server, seqlen, streams, calls)
+        if row is not None:
+            self.add(section, door, row)
 
     def plain_door(self, section, seqlen, **flags):
         if self.plain is not None:
@@ -171,35 +187,56 @@ class Bench:
         self.plain_door("sustained", size, seconds=seconds, connections=8,
                         concurrency=16)
 
+    def add_turns(self, section, found):
+        for name, rows in found.items():
+            self.add(section, name, turns.merged(list(rows.values())))
+
+    def our_turns(self, seqlen, **flags):
+        """Every door and the ordinary server, for turns()."""
+        doors = {door: (door, self.server) for door in DOORS}
+        if self.plain is not None:
+            doors["plain_protobuf"] = ("unary", self.plain)
+        return {name: (functools.partial(self.measure, door, seqlen, server,
+                                         name, **flags), 1)
+                for name, (door, server) in doors.items()}
+
     def small(self):
         size, calls = self.sizes.small, self.sizes.small_calls
-        for door in DOORS:
-            self.door("small", door, size, requests=calls, warmup=20)
-        self.plain_door("small", size, requests=calls, warmup=20)
-        self.peer("small", "flight", self.flight, size, 1, calls // 2)
-        self.peer("small", "flight_pyarrow", self.flight_python, size, 1,
-                  calls // 2)
-        self.peer("small", "python_grpcio", self.python, size, 1, calls // 2)
+        callers = self.our_turns(size, requests=calls, warmup=20)
+        # Each turn of a Python peer starts Python: a second.
+        for name, server, every in (("flight", self.flight, 1),
+                                    ("flight_pyarrow", self.flight_python, 3),
+                                    ("python_grpcio", self.python, 3)):
+            if server is not None:
+                callers[name] = (functools.partial(
+                    self.measure_peer, name, server, size, 1, calls), every)
+        self.add_turns("small", turns.by_turns(callers, self.sizes.rounds))
 
     def smallest(self):
         calls = self.sizes.smallest_calls
-        for door in DOORS:
-            self.door("smallest", door, 1, requests=calls, warmup=50,
-                      shapes="s1h1d64")
-        self.plain_door("smallest", 1, requests=calls, warmup=50,
-                        shapes="s1h1d64")
+        callers = self.our_turns(1, requests=calls, warmup=50, shapes="s1h1d64")
+        callers["floors"] = (functools.partial(self.floors, calls), 1)
+        found = turns.by_turns(callers, self.sizes.rounds)
+        floors = found.pop("floors")
+        for name in floors[0]:
+            found[name] = {turn: rows[name] for turn, rows in floors.items()}
+        self.add_turns("smallest", found)
+        self.findings["smallest"] = self.smallest_ratio(found)
+
+    def floors(self, calls):
         done = subprocess.run([self.floors_binary, str(calls)], check=True,
                               capture_output=True, text=True)
-        for name, row in json.loads(done.stdout).items():
-            self.add("smallest", name, {"connections": 1, "gbps": 0.0, **row})
-        self.findings["smallest"] = self.smallest_ratio()
+        return {name: {"connections": 1, "gbps": 0.0, **row}
+                for name, row in json.loads(done.stdout).items()}
 
-    def smallest_ratio(self):
-        found = {row["door"]: row["p50_ms"] for row in self.rows
-                 if row["section"] == "smallest"}
-        floor = found["empty_call_tcp"] + found.get("launch_and_copy", 0)
-        return {"floor_ms": floor, "bar": 1.3,
-                "ratio": found["unary"] / floor if "unary" in found else None}
+    def smallest_ratio(self, found):
+        floors = [found[name] for name in ("empty_call_tcp", "launch_and_copy")
+                  if name in found]
+        found_ms = sum(turns.merged(list(rows.values()))["p50_ms"]
+                       for rows in floors)
+        return {"floor_ms": found_ms, "bar": 1.3,
+                "ratio": turns.ratio(found["unary"], floors)
+                if "unary" in found else None}
 
     def idle(self):
         """Idle: not even the busiest of upload, kernel and download works.
