@@ -78,10 +78,10 @@ struct ClientOptions {
   // as much. Not on unix sockets.
   std::chrono::milliseconds stall_timeout{20'000};
   // A call by one message looks for its answer before its thread sleeps (waking
-  // up takes some 50 us) twice as long as such calls took lately, if that is at
-  // most so long: nobody looks for what comes from afar. One core is busy for
-  // as long, and nobody looks while more than a quarter of the cores do. 0 =
-  // never.
+  // up takes some 50 us) twice as long as such calls took lately, but no longer
+  // than this, and not at all where more than this is usual: nobody looks for
+  // what comes from afar. One core is busy for as long, and nobody looks while
+  // more than a quarter of the cores do. 0 = never.
   std::chrono::microseconds busy_poll{2000};
   RetryOptions retry = {};
 };

@@ -97,8 +97,17 @@ void UsualTime::Note(std::chrono::nanoseconds time) {
   // Two at once: one of them is forgotten.
   const int64_t before = ns_.load(std::memory_order_relaxed);
   const int64_t now = time.count();
-  ns_.store(before == 0 ? now : before + (now - before) / 8,
+  const int64_t share = now < before ? 2 : 8;
+  ns_.store(before == 0 ? now : before + (now - before) / share,
             std::memory_order_relaxed);
+}
+
+std::chrono::microseconds UsualTime::TimeToLook(
+    std::chrono::microseconds most) const {
+  const auto usual =
+      std::chrono::duration_cast<std::chrono::microseconds>(get());
+  if (usual > most) return std::chrono::microseconds(0);
+  return std::min(2 * usual, most);
 }
 
 ConnectionSet::ConnectionSet(std::string target, const ClientOptions& options)
@@ -151,18 +160,13 @@ CallOutcome ConnectionSet::Call(const std::string& method,
   Prepare(&context, deadline);
   const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
   const SteadyTime begin = std::chrono::steady_clock::now();
-  const grpc::Status status = BlockingCall(Take(1)[0], &context, method,
-                                           request, BusyPoll(), &outcome.reply);
+  const auto look = usual_.TimeToLook(options_.busy_poll);
+  const grpc::Status status =
+      BlockingCall(Take(1)[0], &context, method, request, look, &outcome.reply);
   if (status.ok()) usual_.Note(std::chrono::steady_clock::now() - begin);
   outcome.status = DecodeStatus(status);
   outcome.pushback = PushbackOf(context);
   return outcome;
-}
-
-std::chrono::microseconds ConnectionSet::BusyPoll() const {
-  const auto twice =
-      std::chrono::duration_cast<std::chrono::microseconds>(2 * usual_.get());
-  return twice <= options_.busy_poll ? twice : std::chrono::microseconds(0);
 }
 
 std::vector<std::shared_ptr<grpc::Channel>> ConnectionSet::Take(int count) {

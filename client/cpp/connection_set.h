@@ -32,10 +32,16 @@ struct CallOutcome {
 // The trailer grpc-retry-pushback-ms of a call that has ended.
 std::optional<std::string> PushbackOf(const grpc::ClientContext& context);
 
-// How long calls took lately, the newest weighing most. Thread-safe.
+// How long calls took lately, the newest weighing most; what was slow once, as
+// the first call is, which connects, is soon forgotten. Thread-safe.
 class UsualTime {
  public:
   void Note(std::chrono::nanoseconds time);
+  // How long to look for the next answer before sleeping: twice as long as
+  // usual, `most` at most; 0 if more than `most` is usual, for then it would be
+  // in vain. (Not by a bound on what is looked for: calls that a look would
+  // bring below it could stay above it for want of one.)
+  std::chrono::microseconds TimeToLook(std::chrono::microseconds most) const;
   // 0 if there was none.
   std::chrono::nanoseconds get() const {
     return std::chrono::nanoseconds(ns_.load(std::memory_order_relaxed));
@@ -63,7 +69,6 @@ class ConnectionSet {
 
  private:
   std::shared_ptr<grpc::Channel> MakeChannel() const;
-  std::chrono::microseconds BusyPoll() const;
 
   const std::string target_;
   const ClientOptions options_;

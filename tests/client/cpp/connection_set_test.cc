@@ -26,6 +26,33 @@ namespace {
 
 using namespace std::chrono_literals;
 
+TEST(UsualTime, LooksTwiceAsLongAsUsualWithinTheBound) {
+  UsualTime usual;
+  EXPECT_EQ(usual.TimeToLook(2000us), 0us);  // nothing is known yet
+  usual.Note(400us);
+  EXPECT_EQ(usual.TimeToLook(2000us), 800us);
+  EXPECT_EQ(usual.TimeToLook(500us), 500us);
+  EXPECT_EQ(usual.TimeToLook(399us), 0us);
+  EXPECT_EQ(usual.TimeToLook(0us), 0us);
+}
+
+// A call of 1.1 ms without a look, 0.9 with one, must not stay without.
+TEST(UsualTime, LooksForWhatTakesMoreThanHalfOfTheBound) {
+  UsualTime usual;
+  for (int call = 0; call < 100; ++call) usual.Note(1100us);
+  EXPECT_EQ(usual.TimeToLook(2000us), 2000us);
+}
+
+TEST(UsualTime, ForgetsWhatWasSlowOnceInAFewCalls) {
+  UsualTime usual;
+  usual.Note(20ms);
+  for (int call = 0; call < 5; ++call) usual.Note(1ms);
+  EXPECT_GT(usual.TimeToLook(2000us), 0us);
+  for (int call = 0; call < 50; ++call) usual.Note(1ms);
+  usual.Note(20ms);
+  EXPECT_EQ(usual.TimeToLook(2000us), 0us);
+}
+
 TEST(ConnectionSet, ReconnectsToARestartedServer) {
   auto server = std::make_unique<FakeServer>(EchoQ);
   const int port = server->port();
