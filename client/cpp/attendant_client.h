@@ -62,7 +62,8 @@ struct ClientOptions {
   // printable ASCII characters that nobody can guess; empty = no regions.
   std::string region_owner = {};
 
-  // TCP connections that calls are spread over: one carries about 2 GB/s.
+  // TCP connections that calls are spread over: one is read by one thread at a
+  // time, at both ends (rates: deploy/guides/measured.md).
   int connections = 1;
   // Calls go in turn to all servers that the target's name stands for
   // ("dns:///name:port") and that say they are ready (grpc.health.v1); with

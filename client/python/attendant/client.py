@@ -50,8 +50,8 @@ class Client:
     "native" (libattendant_client.so), "grpcio", or "auto": the first that is
     there. door names how tensors travel: "unary", or another of the native
     library's (client/cpp/door.h); "auto" chooses for every call, and copies
-    CUDA tensors that cannot be shared (attendant.cuda_tensors). One connection
-    carries about 2 GB/s. Other options are those of
+    CUDA tensors that cannot be shared (attendant.cuda_tensors). One connection is
+    read by one thread at a time, at both ends. Other options are those of
     attendant.connection.Connection.
     """
 
