@@ -13,6 +13,8 @@ import sys
 import tempfile
 import unittest
 
+from run_cases import run_cases
+
 HERE = pathlib.Path(__file__).parent
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 NEEDS = ("cpack", "dpkg-deb", "dpkg-shlibdeps", "file")
@@ -119,9 +121,4 @@ if __name__ == "__main__":
         if not shutil.which(need):
             print(f"skipped: no {need}")
             sys.exit(77)
-    program = unittest.main(argv=sys.argv[:1], exit=False)
-    for _, why in program.result.skipped:
-        print(f"skipped: {why}")
-    if not program.result.wasSuccessful():
-        sys.exit(1)
-    sys.exit(77 if program.result.skipped else 0)
+    run_cases()
