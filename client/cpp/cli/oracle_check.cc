@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/cpp/cli/kernel_type.h"
 #include "client/cpp/cli/reference_problem.h"
 #include "kernels/base/data_type.h"
 #include "kernels/reference/oracle.h"

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/cpp/cli/equal_sequences.h"
+#include "client/cpp/cli/kernel_type.h"
 #include "client/cpp/client_error.h"
 #include "kernels/base/data_type.h"
 
@@ -12,32 +14,6 @@ namespace attendant::client::cli {
 namespace {
 
 using formats::FileTensor;
-
-kernels::DataType KernelType(DataType dtype) {
-  switch (dtype) {
-    case DataType::kFloat16:
-      return kernels::DataType::kFloat16;
-    case DataType::kBFloat16:
-      return kernels::DataType::kBFloat16;
-    default:
-      return kernels::DataType::kFloat32;
-  }
-}
-
-std::vector<int64_t> ShapeOf(Layout layout, int64_t batch, int64_t seqlen,
-                             int64_t heads, int64_t head_dim) {
-  if (layout == Layout::kTHD) return {batch * seqlen, heads, head_dim};
-  if (layout == Layout::kBHSD) return {batch, heads, seqlen, head_dim};
-  return {batch, seqlen, heads, head_dim};
-}
-
-std::vector<int32_t> EqualSequences(int64_t batch, int64_t seqlen) {
-  std::vector<int32_t> borders;
-  for (int64_t b = 0; b <= batch; ++b) {
-    borders.push_back(static_cast<int32_t>(b * seqlen));
-  }
-  return borders;
-}
 
 absl::StatusOr<TensorView> RandomTensor(std::vector<int64_t> shape,
                                         DataType dtype, std::mt19937_64* engine,
@@ -55,7 +31,7 @@ absl::StatusOr<TensorView> RandomTensor(std::vector<int64_t> shape,
       static_cast<size_t>(std::max<int64_t>(NumBytes(dtype, *elements), 1)));
   std::normal_distribution<float> normal;
   for (int64_t e = 0; e < *elements; ++e) {
-    kernels::StoreFromFloat(tensor.bytes.data(), KernelType(dtype), e,
+    kernels::StoreFromFloat(tensor.bytes.data(), ToKernelType(dtype), e,
                             normal(*engine));
   }
   const FileTensor& kept = request->tensors.emplace_back(std::move(tensor));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/cpp/cli/kernel_type.h"
 #include "client/cpp/client_error.h"
 #include "kernels/base/data_type.h"
 
@@ -224,17 +225,6 @@ class Builder {
 };
 
 }  // namespace
-
-kernels::DataType ToKernelType(DataType dtype) {
-  switch (dtype) {
-    case DataType::kFloat16:
-      return kernels::DataType::kFloat16;
-    case DataType::kBFloat16:
-      return kernels::DataType::kBFloat16;
-    default:
-      return kernels::DataType::kFloat32;
-  }
-}
 
 absl::StatusOr<ReferenceProblem> MakeReferenceProblem(const AttendArgs& args,
                                                       DataType compute_dtype) {

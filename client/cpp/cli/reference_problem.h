@@ -24,6 +24,4 @@ struct ReferenceProblem {
 absl::StatusOr<ReferenceProblem> MakeReferenceProblem(const AttendArgs& args,
                                                       DataType compute_dtype);
 
-kernels::DataType ToKernelType(DataType dtype);
-
 }  // namespace attendant::client::cli

@@ -9,6 +9,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "client/cpp/cli/equal_sequences.h"
+#include "client/cpp/cli/kernel_type.h"
 #include "client/cpp/client_error.h"
 #include "kernels/base/data_type.h"
 
@@ -25,34 +27,13 @@ absl::Status BadShape(const std::string& text) {
                       "s8192h16d128");
 }
 
-kernels::DataType KernelType(DataType dtype) {
-  if (dtype == DataType::kFloat16) return kernels::DataType::kFloat16;
-  if (dtype == DataType::kBFloat16) return kernels::DataType::kBFloat16;
-  return kernels::DataType::kFloat32;
-}
-
-std::vector<int64_t> Sizes(Layout layout, int64_t batch, int64_t seqlen,
-                           int64_t heads, int64_t head_dim) {
-  if (layout == Layout::kTHD) return {batch * seqlen, heads, head_dim};
-  if (layout == Layout::kBHSD) return {batch, heads, seqlen, head_dim};
-  return {batch, seqlen, heads, head_dim};
-}
-
-std::vector<int32_t> Borders(int64_t batch, int64_t seqlen) {
-  std::vector<int32_t> borders;
-  for (int64_t b = 0; b <= batch; ++b) {
-    borders.push_back(static_cast<int32_t>(b * seqlen));
-  }
-  return borders;
-}
-
 void FillRandom(uint64_t seed, DataType dtype, int64_t elements,
                 std::byte* data) {
   std::mt19937_64 engine(seed);
   std::normal_distribution<float> normal;
   const int64_t drawn = std::min(elements, kDrawn);
   for (int64_t e = 0; e < drawn; ++e) {
-    kernels::StoreFromFloat(data, KernelType(dtype), e, normal(engine));
+    kernels::StoreFromFloat(data, ToKernelType(dtype), e, normal(engine));
   }
   const int64_t tile = NumBytes(dtype, drawn), all = NumBytes(dtype, elements);
   for (int64_t done = tile; done < all; done += tile) {
@@ -137,7 +118,7 @@ absl::StatusOr<BenchRequest> MakeBenchRequest(const BenchShape& s,
     args.alignment = CausalAlignment::kBottomRight;
   }
   const auto sizes = [&](int64_t seqlen, int64_t heads, int64_t dim) {
-    return Sizes(options.layout, s.batch, seqlen, heads, dim);
+    return ShapeOf(options.layout, s.batch, seqlen, heads, dim);
   };
   const struct {
     TensorView* view;
@@ -163,8 +144,8 @@ absl::StatusOr<BenchRequest> MakeBenchRequest(const BenchShape& s,
     args.lse = {Allocate(bytes, &request), static_cast<size_t>(bytes)};
   }
   if (options.layout == Layout::kTHD) {
-    args.cu_seqlens_q = Borders(s.batch, s.seqlen_q);
-    args.cu_seqlens_k = Borders(s.batch, s.seqlen_k);
+    args.cu_seqlens_q = EqualSequences(s.batch, s.seqlen_q);
+    args.cu_seqlens_k = EqualSequences(s.batch, s.seqlen_k);
   }
   return request;
 }
