@@ -205,7 +205,7 @@ class AttendStreamCall final
     if (env_->draining) return absl::UnavailableError("the server is draining");
     // No message has to hold the tensors.
     Bounds bounds = env_->bounds;
-    bounds.max_request_bytes = bounds.max_response_bytes = int64_t{1} << 60;
+    bounds.max_request_bytes = bounds.max_response_bytes = kMaxTensorBytes;
     ASSIGN_OR_RETURN(
         std::unique_ptr<ValidatedRequest> request,
         ValidateRequest(parsed, bounds, env_->engine->device().properties));

@@ -19,6 +19,11 @@ inline constexpr int64_t kMaxChunkOverhead = 1024;
 inline constexpr int64_t kStreamBufferBytes =
     kStreamMessages * (kMaxChunkBytes + kMaxChunkOverhead);
 
+// What one tensor may span, gaps between its rows included, whatever the
+// message or the region may hold: the blocks of a request, which add up its
+// tensors in the type they are computed in, stay far from the end of 64 bits.
+inline constexpr int64_t kMaxTensorBytes = int64_t{1} << 58;
+
 struct Bounds {
   int64_t max_request_bytes = int64_t{1} << 30;   // one message, inline tensors
   int64_t max_response_bytes = int64_t{1} << 30;  // output and lse

@@ -36,11 +36,13 @@ std::string SizesText(const std::vector<int64_t>& sizes) {
 }
 
 absl::Status TooLarge(const std::string& name,
-                      const std::vector<int64_t>& sizes, const Bounds& bounds) {
-  return InvalidField(absl::StrCat(name, ".shape"),
-                      absl::StrCat(SizesText(sizes), " with its strides"),
-                      absl::StrCat("of at most ", bounds.max_request_bytes,
-                                   " bytes (max_request_bytes)"));
+                      const std::vector<int64_t>& sizes, int64_t max_bytes) {
+  return InvalidField(
+      absl::StrCat(name, ".shape"),
+      absl::StrCat(SizesText(sizes), " with its strides"),
+      max_bytes < kMaxTensorBytes
+          ? absl::StrCat("of at most ", max_bytes, " bytes (max_request_bytes)")
+          : absl::StrCat("of at most ", max_bytes, " bytes"));
 }
 
 absl::Status ReadSizes(const std::string& name, const v1::TensorSpec& spec,
@@ -173,17 +175,17 @@ absl::StatusOr<TensorGeometry> ResolveGeometry(const std::string& name,
   tensor.dtype = spec.dtype();
   RETURN_IF_ERROR(ReadSizes(name, spec, rank, dimensions, &tensor.sizes));
   RETURN_IF_ERROR(CheckStrides(name, spec, rank));
+  const int64_t max_bytes =
+      spec.has_region() ? kMaxTensorBytes
+                        : std::min(bounds.max_request_bytes, kMaxTensorBytes);
   int64_t span = 0;
-  if (!Span(spec, &tensor, &span)) return TooLarge(name, tensor.sizes, bounds);
+  bool fits = Span(spec, &tensor, &span);
   if (tensor.dtype == v1::DATA_TYPE_BOOL_BITS) span /= 8;
-  if (!MultiplyInto(BytesOf(tensor.dtype), &span)) {
-    return TooLarge(name, tensor.sizes, bounds);
-  }
+  fits = fits && MultiplyInto(BytesOf(tensor.dtype), &span);
+  if (!fits || span > max_bytes) return TooLarge(name, tensor.sizes, max_bytes);
   if (spec.has_region()) {
     RETURN_IF_ERROR(CheckRegionLength(absl::StrCat(name, ".region"),
                                       spec.region(), span, bounds));
-  } else if (span > bounds.max_request_bytes) {
-    return TooLarge(name, tensor.sizes, bounds);
   }
   tensor.wire_bytes = span;
   return tensor;

@@ -39,8 +39,9 @@ v1::DataType ToProto(kernels::DataType dtype);
 // Checks region, rank, sizes and strides of `spec`, called `name` in errors;
 // its dtype is known to be one that has a size. `dimensions` names them, e.g.
 // "[batch, seqlen, heads, head_dim]". No arithmetic overflows, whatever the
-// spec says; wire_bytes is at most bounds.max_request_bytes, or for a tensor in
-// a region exactly the region's byte_length.
+// spec says; wire_bytes is at most kMaxTensorBytes and
+// bounds.max_request_bytes, or for a tensor in a region exactly the region's
+// byte_length.
 absl::StatusOr<TensorGeometry> ResolveGeometry(const std::string& name,
                                                const v1::TensorSpec& spec,
                                                int rank,

@@ -64,6 +64,35 @@ TEST(Stream, EveryLayoutAndOptionIsBitwiseUnary) {
   ExpectNothingHeld(server);
 }
 
+// No message has to hold them: a few bytes of strides say how far they reach.
+TEST(Stream, TensorsThatSpanMoreThan64BitsAreRefused) {
+  RealServer server;
+  constexpr int64_t kFar = (int64_t{1} << 59) - 1;
+  v1::AttendRequest request;
+  request.set_compute_dtype(v1::DATA_TYPE_FP32);
+  for (v1::TensorSpec* spec :
+       {request.mutable_q(), request.mutable_k(), request.mutable_v()}) {
+    spec->set_dtype(v1::DATA_TYPE_FP16);
+    spec->set_layout(v1::LAYOUT_BSHD);
+    for (const int64_t size : {1, 2, 1, 1}) spec->add_shape(size);
+    for (const int64_t stride : {kFar, kFar, int64_t{1}, int64_t{1}}) {
+      spec->add_strides(stride);
+    }
+  }
+  v1::TensorSpec* mask = request.mutable_mask();
+  mask->set_dtype(v1::DATA_TYPE_FP16);
+  for (const int64_t size : {1, 1, 2, 2}) mask->add_shape(size);
+  for (const int64_t stride : {kFar, kFar, kFar - 1, int64_t{1}}) {
+    mask->add_strides(stride);
+  }
+  v1::AttendResponse reply;
+  const grpc::Status status = server.AttendByStreams(request, 1, {}, &reply);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT)
+      << status.error_message();
+  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("q.shape"));
+  ExpectNothingHeld(server);
+}
+
 // BSHD, 1,700 rows: cut by query rows, which start before all of Q is there.
 TEST(Stream, QueryRowsAreComputedAsTheyCome) {
   RealServer server(FinelyCut());

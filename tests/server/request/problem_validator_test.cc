@@ -322,6 +322,25 @@ TEST(ValidateRequestTest, BoundsAreTheServers) {
             "request_id");
 }
 
+TEST(ValidateRequestTest, ATensorsReachIsBoundedWhereverItLies) {
+  v1::AttendRequest wire = GoodRequest();
+  for (const int64_t stride :
+       {int64_t{1} << 57, int64_t{32}, int64_t{8}, int64_t{1}}) {
+    wire.mutable_q()->add_strides(stride);
+  }
+  Bounds bounds;
+  bounds.max_regions = 1;
+  bounds.max_request_bytes = INT64_MAX;
+  EXPECT_THAT(std::string(Validate(wire, bounds).status().message()),
+              HasSubstr("q.shape is [2, 3, 4, 8] with its strides, must be of "
+                        "at most 288230376151711744 bytes"));
+  wire.clear_q_data();
+  wire.mutable_q()->mutable_region()->set_byte_length(
+      ((int64_t{1} << 57) + 2 * 32 + 3 * 8 + 8) * 4);
+  EXPECT_THAT(std::string(Validate(wire, bounds).status().message()),
+              HasSubstr("q.shape"));
+}
+
 TEST(ValidateRequestTest, ADeviceWithoutKernelsServesNothing) {
   kernels::DeviceProperties old_gpu;
   old_gpu.compute_capability = 75;
