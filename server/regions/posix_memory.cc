@@ -102,8 +102,11 @@ absl::StatusOr<std::unique_ptr<RegionMemory>> OpenPosixMemory(
                         absl::StrCat(shm_name.size(), " characters"),
                         "\"/attendant-\" and 16 to 200 of A-Z a-z 0-9 - _");
   }
-  // The system's own call adds O_NOFOLLOW and O_CLOEXEC.
-  UniqueFd fd(shm_open(shm_name.c_str(), read_only ? O_RDONLY : O_RDWR, 0));
+  // The system's own call adds O_NOFOLLOW and O_CLOEXEC. O_NONBLOCK: what its
+  // owner put there may be a pipe, or leased, and to open it would take until
+  // he likes.
+  UniqueFd fd(shm_open(shm_name.c_str(),
+                       (read_only ? O_RDONLY : O_RDWR) | O_NONBLOCK, 0));
   if (!fd.valid()) {
     return InvalidField("shm_name", std::strerror(errno),
                         "an object that this server can open");

@@ -3,8 +3,11 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <future>
 #include <limits>
 
 #include "server/connections/unique_fd.h"
@@ -82,6 +85,23 @@ TEST_F(PosixMemoryTest, LengthsAreHeldAgainstTheObject) {
               absl::StatusCode::kInvalidArgument)
         << bytes;
   }
+}
+
+// Whoever opens a pipe to read waits for a writer: here a copy thread would.
+TEST_F(PosixMemoryTest, APipeOfThatNameHoldsNobodyUp) {
+  const std::string name = "/attendant-" + server::RandomRegionName();
+  const std::string path = "/dev/shm" + name;
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::future<absl::Status> opened = std::async(std::launch::async, [&] {
+    return OpenPosixMemory(name, 1, /*read_only=*/true).status();
+  });
+  const bool in_time =
+      opened.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+  EXPECT_TRUE(in_time);
+  // Lets go whoever still waits.
+  const server::UniqueFd writer(open(path.c_str(), O_RDWR | O_NONBLOCK));
+  EXPECT_EQ(opened.get().code(), absl::StatusCode::kInvalidArgument);
+  unlink(path.c_str());
 }
 
 }  // namespace
