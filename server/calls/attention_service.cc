@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "attendant/v1/attention.grpc.pb.h"
 #include "server/calls/attend_stream_call.h"
 #include "server/calls/inference_service.h"
@@ -112,7 +114,8 @@ grpc::ServerGenericBidiReactor* AttentionService::CreateReactor(
   if (door != nullptr) return StartAttendCall(env_, context, *door, *identity);
   return new RefusedCall(
       env_, method,
-      absl::UnimplementedError("there is no method " + context->method()));
+      absl::UnimplementedError(absl::StrCat(
+          "there is no method ", absl::CEscape(Shortened(context->method())))));
 }
 
 std::unique_ptr<grpc::Service> MakeNamedService(CallEnvironment* environment) {

@@ -12,23 +12,15 @@ namespace {
 constexpr char kDetailUrl[] = "type.googleapis.com/attendant.v1.ErrorDetail";
 constexpr char kRetryUrl[] = "attendant/retry-pushback-ms";
 
-// Trailers share 8 KiB with everything else: no error echoes more than this.
-constexpr size_t kMaxValueChars = 160;
-
-std::string Shortened(const std::string& value) {
-  if (value.size() <= kMaxValueChars) return value;
-  return absl::StrCat(value.substr(0, kMaxValueChars), "... (", value.size(),
-                      " characters)");
-}
-
 absl::Status FieldError(absl::StatusCode code, const std::string& field,
                         const std::string& value, const std::string& bound) {
   const std::string short_value = Shortened(value);
   const std::string subject =
-      field.empty() ? short_value : absl::StrCat(field, " is ", short_value);
+      field.empty() ? short_value
+                    : absl::StrCat(Shortened(field), " is ", short_value);
   return WithDetail(
       absl::Status(code, absl::StrCat(subject, ", must be ", bound)), field,
-      short_value, bound);
+      value, bound);
 }
 
 // For an error that is about no field of the request.
@@ -58,6 +50,16 @@ v1::ErrorDetail DetailByCode(const absl::Status& status) {
 
 }  // namespace
 
+std::string Shortened(const std::string& text) {
+  // Trailers share 8 KiB with everything else.
+  constexpr size_t kMaxBytes = 160;
+  if (text.size() <= kMaxBytes) return text;
+  const auto continues = [&](size_t at) { return (text[at] & 0xc0) == 0x80; };
+  size_t end = kMaxBytes;
+  while (end > 0 && continues(end)) --end;
+  return absl::StrCat(text.substr(0, end), "... (", text.size(), " bytes)");
+}
+
 absl::Status InvalidField(const std::string& field, const std::string& value,
                           const std::string& bound) {
   return FieldError(absl::StatusCode::kInvalidArgument, field, value, bound);
@@ -80,7 +82,7 @@ absl::Status Overloaded(const std::string& field, const std::string& value,
 absl::Status WithDetail(absl::Status status, const std::string& field,
                         const std::string& value, const std::string& bound) {
   v1::ErrorDetail detail;
-  detail.set_field(field);
+  detail.set_field(Shortened(field));
   detail.set_value(Shortened(value));
   detail.set_bound(bound);
   status.SetPayload(kDetailUrl, absl::Cord(detail.SerializeAsString()));

@@ -12,8 +12,12 @@
 
 namespace attendant::server {
 
+// What an error repeats of a caller's text: a long one is cut, between two
+// characters of UTF-8.
+std::string Shortened(const std::string& text);
+
 // "q.shape[3] is 257, must be 1..256"; the parts travel as a payload too. An
-// empty field reads "257 ..., must be ...". A long value is shortened.
+// empty field reads "257 ..., must be ...". Field and value are Shortened.
 absl::Status InvalidField(const std::string& field, const std::string& value,
                           const std::string& bound);
 absl::Status UnimplementedField(const std::string& field,

@@ -133,14 +133,14 @@ absl::StatusOr<ParsedInfer> ParseModelInfer(const grpc::ByteBuffer& message) {
 absl::Status CheckModel(const std::string& name, const std::string& version) {
   if (name != kModelName) {
     return WithDetail(absl::NotFoundError(absl::StrCat(
-                          "there is no model '", name.substr(0, 64),
+                          "there is no model '", Shortened(name),
                           "'; this server has '", kModelName, "'")),
                       "model_name", name, kModelName);
   }
   if (version.empty() || version == kModelVersion) return absl::OkStatus();
   return WithDetail(absl::NotFoundError(absl::StrCat(
                         "model 'attention' has no version '",
-                        version.substr(0, 64), "', only ", kModelVersion)),
+                        Shortened(version), "', only ", kModelVersion)),
                     "model_version", version, kModelVersion);
 }
 

@@ -124,7 +124,7 @@ class Translator {
                              const InferParameter& value) {
     const auto setter = Setters().find(name);
     if (setter == Setters().end()) {
-      return UnimplementedField(FieldOf(name.substr(0, 64)), TextOf(value),
+      return UnimplementedField(FieldOf(name), TextOf(value),
                                 "a parameter that this model has");
     }
     return setter->second(*this, name, value);

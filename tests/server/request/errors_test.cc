@@ -89,7 +89,32 @@ TEST(ErrorsTest, ALongValueIsShortenedToFitTheTrailers) {
       InvalidField("request_id", std::string(100'000, 'x'), "short"));
   EXPECT_LT(status.error_message().size(), 300u);
   EXPECT_LT(status.error_details().size(), 700u);
-  EXPECT_THAT(status.error_message(), HasSubstr("100000 characters"));
+  EXPECT_THAT(status.error_message(), HasSubstr("100000 bytes"));
+}
+
+TEST(ErrorsTest, SoIsTheNameOfAFieldThatTheCallerMadeUp) {
+  const grpc::Status status = ToGrpcStatus(
+      UnimplementedField(std::string(100'000, 'x'), "set", "unset"));
+  EXPECT_LT(status.error_message().size(), 300u);
+  EXPECT_LT(status.error_details().size(), 700u);
+}
+
+TEST(ErrorsTest, ItIsCutBetweenCharacters) {
+  for (const std::string character : {"\u00e9", "\u20ac", "\U0001f600"}) {
+    std::string text;
+    while (text.size() < 600) text += character;
+    for (const size_t before : {0, 1, 2, 3}) {
+      const std::string value = std::string(before, 'x') + text;
+      const grpc::Status status =
+          ToGrpcStatus(InvalidField(value, value, "short"));
+      v1::ErrorDetail detail;  // protobuf reads no half characters
+      ASSERT_TRUE(Details(status).details(0).UnpackTo(&detail));
+      const size_t end = detail.value().find("...");
+      EXPECT_EQ((end - before) % character.size(), 0u);
+      EXPECT_GT(end, 150u);
+      EXPECT_EQ(detail.field(), detail.value());
+    }
+  }
 }
 
 }  // namespace
