@@ -70,8 +70,8 @@ absl::StatusOr<ChunkPlace> UploadClaims::Claim(const StreamChunk& chunk) {
   const auto image =
       std::find_if(images.begin(), images.end(), [&](const auto& i) {
         return !i.place.in_region() &&
-               static_cast<int>(i.field) ==
-                   static_cast<int>(chunk.tensor) - v1::STREAM_TENSOR_Q;
+               static_cast<int>(i.field) + v1::STREAM_TENSOR_Q ==
+                   static_cast<int>(chunk.tensor);
       });
   if (image == images.end()) return NoSuchTensor(chunk);
   const char* name = kTensorNames[static_cast<int>(image->field)];

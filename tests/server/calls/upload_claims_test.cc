@@ -103,10 +103,12 @@ TEST_F(UploadClaimsTest, RefusesTensorsThatAreNotUploaded) {
 }
 
 TEST_F(UploadClaimsTest, ATensorOfANewerContractIsUnimplemented) {
-  const absl::Status refused =
-      Claim(static_cast<v1::StreamTensor>(99), 0, 2).status();
-  EXPECT_TRUE(absl::IsUnimplemented(refused)) << refused;
-  EXPECT_THAT(refused.message(), HasSubstr("99"));
+  for (const int tensor : {99, INT32_MAX, INT32_MIN}) {
+    const absl::Status refused =
+        Claim(static_cast<v1::StreamTensor>(tensor), 0, 2).status();
+    EXPECT_TRUE(absl::IsUnimplemented(refused)) << refused;
+    EXPECT_THAT(refused.message(), HasSubstr(std::to_string(tensor)));
+  }
 }
 
 TEST_F(UploadClaimsTest, RefusesBytesOutsideTheTensor) {
