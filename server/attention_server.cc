@@ -12,6 +12,7 @@
 #include "server/calls/attention_service.h"
 #include "server/calls/inference_service.h"
 #include "server/connections/connection_metrics.h"
+#include "server/connections/connection_window.h"
 #include "server/connections/grpc_listeners.h"
 #include "server/connections/socket_queues.h"
 #include "server/health.h"
@@ -66,7 +67,8 @@ void AddChannelArguments(const ServerOptions& options,
   set(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   if (options.http2_window_bytes > 0) {
     // Without the tuner frames stay at 16 KiB unless told otherwise.
-    set(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    set(GRPC_ARG_HTTP2_BDP_PROBE,
+        FixConnectionWindow(options.http2_window_bytes) ? 1 : 0);
     set(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, options.http2_window_bytes);
     set(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20);
   }

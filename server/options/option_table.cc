@@ -181,7 +181,8 @@ void AddTransport(ServerOptions* o, std::vector<Option>* table) {
   table->insert(
       table->end(),
       {IntegerOption("http2_window_bytes", &o->http2_window_bytes, {0, 1 << 30},
-                     "fixed flow-control window of a stream; 0 = gRPC tunes it",
+                     "what a stream, and all of a connection, may send ahead; "
+                     "0 = gRPC tunes it",
                      true),
        IntegerOption("busy_poll_us", &o->busy_poll_us, {0, 1'000'000},
                      "how long one thread looks for the next call before it "

@@ -45,7 +45,7 @@ struct ServerOptions {
   // before anyone sees its size, so this times the largest message bounds what
   // it can hold; one more call is refused before its body is read.
   int64_t max_uploads = 128;
-  int64_t http2_window_bytes = int64_t{8} << 20;  // 0 = gRPC tunes it
+  int64_t http2_window_bytes = int64_t{2} << 20;  // 0 = gRPC tunes it
   int64_t busy_poll_us = 500;
   int64_t max_streams_per_connection = 0;
   ConnectionLimits connections;
