@@ -14,6 +14,7 @@
 #include "server/connections/connection_metrics.h"
 #include "server/connections/connection_window.h"
 #include "server/connections/grpc_listeners.h"
+#include "server/connections/receive_watch.h"
 #include "server/connections/socket_queues.h"
 #include "server/health.h"
 #include "server/log/log.h"
@@ -43,6 +44,19 @@ void InitPlugins(bool reflection) {
     std::call_once(once,
                    grpc::reflection::InitProtoReflectionServerBuilderPlugin);
   }
+}
+
+// Messages of ordinary methods (GetServerInfo, health, reflection, regions)
+// come whole before anybody can refuse them, and need no place
+// (calls/upload_slots). Beyond this gRPC resets streams, with
+// RESOURCE_EXHAUSTED. Half of what the watch lets pass is left for what gRPC
+// does not count.
+void BoundMessages(const ServerOptions& options, grpc::ServerBuilder* builder) {
+  grpc::ResourceQuota quota("messages");
+  quota.Resize(static_cast<size_t>(options.MessageMemoryBound() -
+                                   options.max_uploads *
+                                       (ReceiveWatch::kSlackBytes / 2)));
+  builder->SetResourceQuota(quota);
 }
 
 void AddChannelArguments(const ServerOptions& options,
@@ -161,6 +175,7 @@ class AttentionServer::Impl {
     InitPlugins(options_.reflection);
     grpc::ServerBuilder builder;
     AddChannelArguments(options_, &builder);
+    BoundMessages(options_, &builder);
     builder.RegisterCallbackGenericService(&service_);
     builder.RegisterService(named_service_.get());
     builder.RegisterService(inference_service_.get());

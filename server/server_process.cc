@@ -109,9 +109,7 @@ void PrintStart(const ServerOptions& options, AttentionServer& server) {
       static_cast<double>(options.engine.host_pool_bytes) / (1 << 30),
       static_cast<double>(options.RegionMemoryBound()) / (1 << 30),
       static_cast<long long>(options.max_uploads),
-      static_cast<double>(options.HostMemoryBound() -
-                          options.RegionMemoryBound() -
-                          options.engine.host_pool_bytes) /
+      static_cast<double>(options.MessageMemoryBound()) /
           static_cast<double>(options.max_uploads) / (1 << 30));
   std::fflush(stdout);
 }

@@ -128,14 +128,17 @@ absl::Status CheckTogether(const ServerOptions& options) {
 }  // namespace
 
 int64_t ServerOptions::HostMemoryBound() const {
+  return engine.host_pool_bytes + RegionMemoryBound() + MessageMemoryBound();
+}
+
+int64_t ServerOptions::MessageMemoryBound() const {
   const int64_t window =
       http2_window_bytes > 0 ? http2_window_bytes : int64_t{8} << 20;
   // A message of either door, or those of a stream that are being copied.
   const int64_t messages =
       std::max({bounds.max_request_bytes, kMaxHeaderBytes + kMaxChunkOverhead,
                 kStreamBufferBytes});
-  return engine.host_pool_bytes + RegionMemoryBound() +
-         max_uploads * (messages + window + ReceiveWatch::kSlackBytes);
+  return max_uploads * (messages + window + ReceiveWatch::kSlackBytes);
 }
 
 int64_t ServerOptions::RegionMemoryBound() const {

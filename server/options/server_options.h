@@ -61,7 +61,8 @@ struct ServerOptions {
   // Host memory the server can hold: pools, and uploads times (largest message,
   // window, and what the watch over them lets pass).
   int64_t HostMemoryBound() const;
-  int64_t RegionMemoryBound() const;  // of it, server's own buffers
+  int64_t RegionMemoryBound() const;   // of it, server's own buffers
+  int64_t MessageMemoryBound() const;  // of it, what is on its way
   std::vector<std::string> ListenAddresses() const;
 };
 
