@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client/cpp/borrowed_memory.h"
 #include "client/cpp/chunk_plan.h"
 #include "client/cpp/status_decoder.h"
@@ -40,6 +41,11 @@ void AppendVarint(uint64_t value, std::string* bytes) {
 void AppendLengthTag(int field, int64_t bytes, std::string* out) {
   AppendVarint(static_cast<uint64_t>(field) << 3 | 2, out);
   AppendVarint(static_cast<uint64_t>(bytes), out);
+}
+
+absl::Status Broken(const char* how) {
+  return absl::InternalError(
+      absl::StrCat("the server's reply breaks the contract: ", how));
 }
 
 // A stream message around `part`'s bytes.
@@ -230,6 +236,7 @@ class Stream {
       has_final_ = true;
       return absl::OkStatus();
     }
+    if (accepted_) return Broken("the request is accepted twice");
     absl::Status status = accepted(reply->part.accepted());
     if (!status.ok()) return status;
     std::lock_guard lock(write_mutex_);
@@ -375,9 +382,9 @@ StreamOutcome AttendOverStreams(ConnectionSet& connections, int streams,
       joined.Cancel();
     }
     joined.Join();
-    if (outcome.status.ok() && !first.has_final()) {
-      outcome.status = absl::InternalError(
-          "the server's reply breaks the contract: it has no final message");
+    if (outcome.status.ok() && !(first.was_accepted() && first.has_final())) {
+      outcome.status = Broken(first.was_accepted() ? "it has no final message"
+                                                   : "it accepted no request");
     }
     if (outcome.status.ok()) {
       absl::StatusOr<AttendResult> result = call.answer.Finish(first.final());
