@@ -1,6 +1,7 @@
 #include "client/cpp/region_socket.h"
 
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -14,7 +15,17 @@
 namespace attendant::client {
 namespace {
 
-absl::StatusOr<int> ConnectTo(const std::string& path) {
+// No call of the socket's waits longer.
+void SetPatience(int socket, std::chrono::milliseconds patience) {
+  timeval time{};
+  time.tv_sec = patience.count() / 1000;
+  time.tv_usec = patience.count() % 1000 * 1000;
+  setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time));
+  setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof(time));
+}
+
+absl::StatusOr<int> ConnectTo(const std::string& path,
+                              std::chrono::milliseconds patience) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
@@ -26,6 +37,7 @@ absl::StatusOr<int> ConnectTo(const std::string& path) {
     return absl::ResourceExhaustedError(
         absl::StrCat("socket: ", std::strerror(errno)));
   }
+  SetPatience(fd, patience);
   if (connect(fd, reinterpret_cast<const sockaddr*>(&address),
               sizeof(address)) == 0) {
     return fd;
@@ -39,8 +51,9 @@ absl::StatusOr<int> ConnectTo(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RegionSocket>> RegionSocket::Connect(
-    const std::string& path, const std::string& owner) {
-  const absl::StatusOr<int> connected = ConnectTo(path);
+    const std::string& path, const std::string& owner,
+    std::chrono::milliseconds patience) {
+  const absl::StatusOr<int> connected = ConnectTo(path, patience);
   if (!connected.ok()) return connected.status();
   std::unique_ptr<RegionSocket> socket(new RegionSocket(*connected));
   v1::RegionDoorRequest open;
@@ -88,6 +101,11 @@ absl::StatusOr<std::string> AskRegionDoor(int socket,
   char reply[4096];
   ssize_t count = sendmsg(socket, &message, MSG_NOSIGNAL);
   if (count > 0) count = recv(socket, reply, sizeof(reply), 0);
+  if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+    // What comes later is no answer to what is asked next.
+    shutdown(socket, SHUT_RDWR);
+    return absl::UnavailableError("the server's region socket gave no answer");
+  }
   if (count <= 0) {
     return absl::UnavailableError(
         "the server's region socket was closed (may this user use it?)");

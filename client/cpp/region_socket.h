@@ -1,6 +1,7 @@
 // A connection to a server's region socket, which takes descriptors of memory.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,13 +15,15 @@ namespace attendant::client {
 class RegionSocket {
  public:
   // Tells the server who asks. Errors: INVALID_ARGUMENT for no path of a
-  // socket; UNAVAILABLE if nobody listens there; the server's.
+  // socket; UNAVAILABLE if nobody listens there, or nothing comes back for
+  // `patience` (> 0), here or later; the server's.
   static absl::StatusOr<std::unique_ptr<RegionSocket>> Connect(
-      const std::string& path, const std::string& owner);
+      const std::string& path, const std::string& owner,
+      std::chrono::milliseconds patience = std::chrono::seconds(60));
   ~RegionSocket();
 
   // `descriptor` -1 = none; it stays the caller's. UNAVAILABLE if the server
-  // hung up; the server's errors.
+  // hung up or gave no answer, which ends the connection; the server's errors.
   absl::StatusOr<v1::RegionDoorReply> Ask(const v1::RegionDoorRequest& request,
                                           int descriptor = -1);
 
