@@ -85,7 +85,7 @@ class RegionServiceImpl final : public RegionServiceBase {
 
   grpc::ServerReadReactor<grpc::ByteBuffer>* Write(
       CallbackServerContext* context, grpc::ByteBuffer* reply) override {
-    return StartRegionWrite(env_, CheckMay(*context, "Write"),
+    return StartRegionWrite(env_, context, CheckMay(*context, "Write"),
                             RegionOwner(*context), reply);
   }
   grpc::ServerWriteReactor<v1::ReadResponse>* Read(

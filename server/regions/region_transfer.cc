@@ -40,16 +40,24 @@ void CountEnd(CallEnvironment* env, const grpc::Status& status) {
 
 class WriteCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  public:
-  WriteCall(CallEnvironment* environment, const absl::Status& access,
-            std::string owner, grpc::ByteBuffer* reply)
-      : env_(environment), owner_(std::move(owner)), reply_(reply) {
+  WriteCall(CallEnvironment* environment, grpc::CallbackServerContext* context,
+            const absl::Status& access, std::string owner,
+            grpc::ByteBuffer* reply)
+      : env_(environment),
+        context_(context),
+        owner_(std::move(owner)),
+        reply_(reply) {
     env_->metrics->Started(Method::kRegions);
     const absl::Status status = access.ok() ? CheckRegionOwner(owner_) : access;
     status.ok() ? StartRead(&message_) : End(status);
   }
 
   void OnReadDone(bool ok) override {
-    if (!ok) return End(absl::OkStatus());
+    if (!ok) {
+      return End(context_->IsCancelled()
+                     ? absl::CancelledError("the caller is gone")
+                     : absl::OkStatus());
+    }
     const absl::Status status = Take();
     message_.Clear();
     if (!status.ok()) return End(status);
@@ -105,6 +113,7 @@ class WriteCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
 
   CallEnvironment* const env_;
+  grpc::CallbackServerContext* const context_;  // valid until OnDone
   const std::string owner_;
   grpc::ByteBuffer* const reply_;
   grpc::ByteBuffer message_;
@@ -213,9 +222,10 @@ absl::StatusOr<WriteChunk> ParseWriteChunk(const grpc::ByteBuffer& message) {
 }
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* StartRegionWrite(
-    CallEnvironment* environment, const absl::Status& access,
-    const std::string& owner, grpc::ByteBuffer* reply) {
-  return new WriteCall(environment, access, owner, reply);
+    CallEnvironment* environment, grpc::CallbackServerContext* context,
+    const absl::Status& access, const std::string& owner,
+    grpc::ByteBuffer* reply) {
+  return new WriteCall(environment, context, access, owner, reply);
 }
 
 grpc::ServerWriteReactor<v1::ReadResponse>* StartRegionRead(

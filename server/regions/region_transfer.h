@@ -15,8 +15,9 @@ namespace attendant::server {
 // to where the region lies (into memory that is not mapped: twice). `access` is
 // what was said to the caller's right to call.
 grpc::ServerReadReactor<grpc::ByteBuffer>* StartRegionWrite(
-    CallEnvironment* environment, const absl::Status& access,
-    const std::string& owner, grpc::ByteBuffer* reply);
+    CallEnvironment* environment, grpc::CallbackServerContext* context,
+    const absl::Status& access, const std::string& owner,
+    grpc::ByteBuffer* reply);
 grpc::ServerWriteReactor<v1::ReadResponse>* StartRegionRead(
     CallEnvironment* environment, const absl::Status& access,
     const std::string& owner, const v1::ReadRequest& request);
