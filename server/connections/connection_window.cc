@@ -7,7 +7,7 @@ namespace grpc_core::chttp2 {
 
 class TestOnlyTransportTargetWindowEstimatesMocker {
  public:
-  virtual ~TestOnlyTransportTargetWindowEstimatesMocker() {}
+  virtual ~TestOnlyTransportTargetWindowEstimatesMocker() = default;
   virtual double ComputeNextTargetInitialWindowSizeFromPeriodicUpdate(
       double current_target) = 0;
 };
