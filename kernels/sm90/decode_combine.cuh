@@ -8,73 +8,20 @@
 #include "kernels/sm90/decode_merge.cuh"
 #include "kernels/sm90/decode_output.cuh"
 #include "kernels/sm90/decode_table.h"
-#include "kernels/sm90/ptx/cp_async.cuh"
+#include "kernels/sm90/ptx/bulk.cuh"
 #include "kernels/sm90/ptx/grid.cuh"
 #include "kernels/sm90/ptx/mbarrier.cuh"
 
 namespace attendant::kernels::sm90 {
 
-inline constexpr int kCombineThreads = 256;
-inline constexpr int kCombineBatch = 16;  // slots in flight
+inline constexpr int kCombineBatch = kCombineThreads / 32;  // slots in flight
 
+template <int kD>
 struct CombineStorage {
-  float4 o[kCombineBatch][kCombineThreads];
-  float2 rows[kCombineBatch][kCombineThreads / 32][16];
-};
-
-// Folds slots, a thread's piece of each.
-template <typename Shape>
-class SlotFold {
- public:
-  // The piece i of `warp` of the consumers' warps.
-  __device__ __forceinline__ SlotFold(const DecodeParams& params,
-                                      const DecodeItem& item,
-                                      CombineStorage& storage, int i, int warp)
-      : item_(item),
-        storage_(storage),
-        lane_(threadIdx.x % 32),
-        base_(PartialSlot<Shape>(params, item.first_slot)),
-        piece_(base_.piece(i, 32 * warp + lane_)),
-        rows_(base_.rows(16 * warp + lane_ % 16)) {}
-
-  __device__ __forceinline__ FoldedPieces<1> Run() const {
-    return FoldInOrder<kCombineBatch, FoldedPieces<1>>(
-        item_, [this](int begin, int count) { Load(begin, count); },
-        [this](int j) { return Take(j); });
-  }
-
- private:
-  __device__ __forceinline__ void Load(int begin, int count) const {
-    const int warp = threadIdx.x / 32;
-#pragma unroll 1
-    for (int j = 0; j < count; ++j) {
-      const int64_t offset =
-          static_cast<int64_t>(begin + j) * PartialSlot<Shape>::kFloats;
-      ptx::cp_async_16(ptx::smem_address(&storage_.o[j][threadIdx.x]),
-                       reinterpret_cast<const float*>(piece_) + offset, 16);
-      if (lane_ < 16) {
-        ptx::cp_async_8(ptx::smem_address(&storage_.rows[j][warp][lane_]),
-                        reinterpret_cast<const float*>(rows_) + offset);
-      }
-    }
-    ptx::cp_async_wait_all();
-    __syncwarp();
-  }
-
-  // Slot j of those loaded.
-  __device__ __forceinline__ FoldedPieces<1> Take(int j) const {
-    FoldedPieces<1> piece;
-    TakePiece(storage_.o[j][threadIdx.x], piece.o[0]);
-    TakeRows(storage_.rows[j][threadIdx.x / 32], piece);
-    return piece;
-  }
-
-  const DecodeItem& item_;
-  CombineStorage& storage_;
-  const int lane_;
-  const PartialSlot<Shape> base_;
-  const float4* const piece_;
-  const float2* const rows_;
+  static constexpr int kRows = CombineRows(kD);
+  alignas(16) float o[kCombineBatch * kRows * kD];
+  float2 ml[kCombineBatch * kRows];
+  uint64_t full;
 };
 
 // Merges strands of several items, params.combine_blocks blocks each.
@@ -84,7 +31,8 @@ __global__ void __launch_bounds__(kCombineThreads)
   extern __shared__ __align__(1024) uint8_t smem[];
   // Strands are numbered through all records.
   const int strand = blockIdx.x / params.combine_blocks;
-  DecodeItem item = {&params.problem, &params.sequence, nullptr};
+  DecodeItem item = {};
+  int record = 0;
   if constexpr (kGrouped) {
     int begin = 0;
     int end = params.num_sequences;
@@ -93,9 +41,9 @@ __global__ void __launch_bounds__(kCombineThreads)
       (params.global_sequences[middle].first_strand <= strand ? begin : end) =
           middle;
     }
-    item.sequence = params.global_sequences + begin;
-    item.problem = params.global_problems + item.sequence->problem;
+    record = begin;
   }
+  SetRecord<kGrouped>(params, record, item);
   const DecodeSequence& sequence = *item.sequence;
   item.unit = sequence.coarse.unit;
   item.slots = sequence.coarse.slots;
@@ -107,22 +55,47 @@ __global__ void __launch_bounds__(kCombineThreads)
   item.batch = sequence.batch_begin + batch;
   SetRows(item, item.strand - batch * pairs, Shape::kTileQ);
   item.first_slot = sequence.first_slot + item.strand * item.slots;
-  // A warp takes one piece of the threads of one of the consumers' warps.
-  const int warps = (item.num_rows + 15) / 16;
-  const int number =
-      blockIdx.x % params.combine_blocks * (kCombineThreads / 32) +
-      threadIdx.x / 32;
-  const int i = number / warps;
-  if (i >= Shape::kHeadDim / 8) return;
-  const int lane = threadIdx.x % 32;
-  const int warp = number % warps;
-  const int row = 16 * warp + lane / 4;
+  constexpr int kD = Shape::kHeadDim;
+  using Fold = RowFold<kD>;
+  auto& storage = *reinterpret_cast<CombineStorage<kD>*>(smem);
+  const int first = blockIdx.x % params.combine_blocks * CombineRows(kD);
+  const int rows = min(CombineRows(kD), item.num_rows - first);
+  if (rows <= 0) return;
+  const StagedShare<kD> share(storage.o, storage.ml, (rows + 1) / 2 * 2);
+  const uint32_t full = ptx::smem_address(&storage.full);
+  if (threadIdx.x == 0) {
+    ptx::mbarrier_init(full, 1);
+    ptx::fence_mbarrier_init();
+  }
+  const int index = threadIdx.x / Fold::kLanes;
+  const int row = first + min(index, rows - 1);
+  const RowTarget target = TargetOf(item, row);
+  Fold fold(item, item.slots, threadIdx.x % Fold::kLanes);
+  __syncthreads();
   ptx::grid_wait_for_previous();
-  const FoldedPieces<1> sum =
-      SlotFold<Shape>(params, item, *reinterpret_cast<CombineStorage*>(smem), i,
-                      warp)
-          .Run();
-  StorePieces<1, Element>(params, item, sum, row, 8 * i + 2 * (lane % 4));
+  uint32_t phase = 0;
+#pragma unroll 1
+  for (int begin = 0; begin < item.slots; begin += kCombineBatch, phase ^= 1) {
+    const int count = min(kCombineBatch, item.slots - begin);
+    const int mine = threadIdx.x / 32;
+    const uint32_t bytes = share.rows * kD * 4;
+    const uint32_t ml_bytes = share.rows * 8;
+    if (threadIdx.x == 0) {
+      ptx::mbarrier_arrive_expect_tx(full, count * (bytes + ml_bytes));
+    }
+    if (threadIdx.x % 32 == 0 && mine < count) {
+      const PartialSlot<Shape> slot(params, item.first_slot + begin + mine);
+      ptx::bulk_load(ptx::smem_address(share.o_of(mine)), slot.o(first), bytes,
+                     full);
+      ptx::bulk_load(ptx::smem_address(share.ml_of(mine)), slot.rows(first),
+                     ml_bytes, full);
+    }
+    ptx::mbarrier_wait(full, phase);
+    fold.Append(share, count, row, row - first);
+    ptx::fence_proxy_async();
+    __syncthreads();  // before the next are loaded
+  }
+  fold.template Store<Element>(params, item, target, index < rows);
 }
 
 }  // namespace attendant::kernels::sm90

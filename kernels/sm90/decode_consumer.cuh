@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-#include "kernels/sm90/decode_cluster.cuh"
 #include "kernels/sm90/decode_item.cuh"
 #include "kernels/sm90/decode_load.cuh"
 #include "kernels/sm90/decode_merge.cuh"
 #include "kernels/sm90/decode_output.cuh"
+#include "kernels/sm90/decode_strand.cuh"
 #include "kernels/sm90/decode_table.h"
 #include "kernels/sm90/ptx/mbarrier.cuh"
 #include "kernels/sm90/ptx/register.cuh"
@@ -15,9 +15,6 @@
 #include "kernels/sm90/softmax.cuh"
 
 namespace attendant::kernels::sm90 {
-
-inline constexpr uint32_t kDecodeWarpgroupBarrier = 2;  // and the next
-inline constexpr uint32_t kDecodeConsumersBarrier = 4;
 
 // A thread's two packed rows: 16 w + l / 4 and that + 8 of its warpgroup's 64.
 // kModifies: some problem has a softcap, ALiBi or a scale that is not positive.
@@ -27,7 +24,7 @@ class DecodeConsumer {
   static constexpr int kN = Shape::kTileKv;
   static constexpr int kD = Shape::kHeadDim;
   static constexpr int kStages = Shape::kStages;
-  static constexpr bool kMayCluster = MayCluster<Shape, kModifies>();
+  static constexpr bool kMayMerge = MayMerge<Shape, kModifies>();
 
   // `warpgroup`: uniform.
   __device__ __forceinline__ DecodeConsumer(const DecodeParams& params,
@@ -39,21 +36,45 @@ class DecodeConsumer {
         lane_(threadIdx.x % 32),
         row_(64 * warpgroup + threadIdx.x % 128 / 32 * 16 + lane_ / 4),
         q_descriptor_(ptx::wgmma_descriptor(
-            ptx::smem_address(storage.q) + warpgroup * (64 * 128), 0)),
-        k_descriptor_(ptx::wgmma_descriptor(ptx::smem_address(storage.k), 0)),
+            UniformAddress(storage.q) + warpgroup * (64 * 128), 0)),
+        k_descriptor_(ptx::wgmma_descriptor(UniformAddress(storage.k), 0)),
         v_descriptor_(
-            ptx::wgmma_descriptor(ptx::smem_address(storage.v), kN * 128)) {}
+            ptx::wgmma_descriptor(UniformAddress(storage.v), kN * 128)) {}
+
+  // Before the block has met: the Q of `item`, its first, is on its way.
+  __device__ __forceinline__ void Begin(const DecodeItem& item) {
+    q_by_map_ = ptx::uniform(item.problem->q_has_map);
+    if (!q_by_map_) LoadQ<Shape>(item, 64 * warpgroup_, storage_);
+  }
 
   __device__ __forceinline__ void Run() {
-    int index = ptx::uniform(TakeItem(storage_, items_));
-    LoadQOf(index);
-    while (index >= 0) {
-      const DecodeItem item =
-          FindItem<kGrouped, true>(params_, index, Shape::kTileQ);
+    bool has_item = AwaitItem(storage_, items_);
+    bool merges = false;
+    while (has_item) {
+      const DecodeItem item = Item(items_);
       SetBounds(item);
-      AwaitQ();
-      SyncWarpgroup();
-      index = RunItem(item);
+      if (q_by_map_) {
+        ptx::mbarrier_wait(ptx::smem_address(&storage_.q_full), 0);
+        q_by_map_ = false;
+      } else {
+        AwaitQ();
+        SyncWarpgroup();
+      }
+      float o[kD / 2];
+      PartialRows rows;
+      has_item = RunItem(item, rows, o);
+      const DecodeItem ended = Item(items_);
+      if (ptx::uniform(ended.parts) == 1) {
+        StoreFinal<kD, Element>(params_, ended, rows, o, row_, lane_ % 4);
+      } else {
+        StorePartial(ended, rows, o);
+        merges = kMayMerge && params_.merge != DecodeMerge::kCombineKernel;
+        if (merges) break;
+      }
+      ReleaseItem(storage_, items_);
+    }
+    if constexpr (kMayMerge) {
+      if (merges) Merge(Item(items_));
     }
   }
 
@@ -80,71 +101,52 @@ class DecodeConsumer {
     softcap_ = problem.softcap;
     modifies_ = kModifies && ptx::uniform(problem.modifies_scores);
     factor_ = modifies_ ? 1.0f : scale_log2_;
-    len_kv_ = ptx::uniform(sequence.len_kv);
     warp_has_rows_ = row_ - lane_ / 4 < item.num_rows;
   }
 
-  // Of this warpgroup's rows, if there is an item of that number.
-  __device__ __forceinline__ void LoadQOf(int index) const {
-    if (index < 0) return;
-    LoadQ<Shape>(FindItem<kGrouped, true>(params_, index, Shape::kTileQ),
-                 64 * warpgroup_, storage_);
+  __device__ __forceinline__ const DecodeItemNumbers& Numbers() const {
+    return storage_.items[items_.stage];
   }
 
-  // The next item's number; its Q is on its way.
-  __device__ __forceinline__ int TakeNext() {
+  // Read anew each time: the products leave no registers to keep it in.
+  __device__ __forceinline__ DecodeItem Item(const DecodeRing<2>& place) const {
+    return ItemOf<kGrouped>(params_, storage_.items[place.stage]);
+  }
+
+  // Whether there is a next item; its Q is on its way.
+  __device__ __forceinline__ bool AwaitNext() {
     SyncWarpgroup();  // nobody's products read this item's Q
-    const int next = ptx::uniform(TakeItem(storage_, items_));
-    LoadQOf(next);
-    return next;
+    DecodeRing<2> next = items_;
+    next.Advance();
+    const bool has_next = AwaitItem(storage_, next);
+    if (has_next) LoadQ<Shape>(Item(next), 64 * warpgroup_, storage_);
+    return has_next;
   }
 
-  // Returns TakeNext.
-  __device__ __forceinline__ int RunItem(const DecodeItem& item) {
-    float o[kD / 2];
-    PartialRows rows;
-    int next;
-    if (ptx::uniform(item.key_begin >= item.key_end)) {
-      // Nothing to see: O = 0, LSE = -inf.
-      next = TakeNext();
+  // Leaves the item's result in `rows` and `o`. Returns AwaitNext.
+  __device__ __forceinline__ bool RunItem(const DecodeItem& item,
+                                          PartialRows& rows,
+                                          float (&o)[kD / 2]) {
+    if (!ptx::uniform(item.key_begin >= item.key_end)) {
+      return RunKeys(item, rows, o);
+    }
+    // Nothing to see: O = 0, LSE = -inf.
 #pragma unroll
-      for (int i = 0; i < kD / 2; ++i) o[i] = 0.0f;
-    } else {
-      next = RunKeys(item, rows, o);
-    }
-    if (kMayCluster && params_.cluster_size > 1) {
-      if constexpr (kMayCluster) MergeInCluster(rows, o);
-    } else if (item.parts > 1) {
-      if (warp_has_rows_) StorePartial(item, rows, o);
-    } else {
-      StoreFinal<kD, Element>(params_, item, rows, o, row_, lane_ % 4);
-    }
-    return next;
+    for (int i = 0; i < kD / 2; ++i) o[i] = 0.0f;
+    return AwaitNext();
   }
 
-  // A block's only item: looked up anew, since what the merge needs of it would
-  // not fit in registers beside the products.
-  __device__ __forceinline__ void MergeInCluster(const PartialRows& rows,
-                                                 const float (&o)[kD / 2]) {
-    const DecodeItem item = FindItem<kGrouped, true>(
-        params_, ptx::block_index_again(), Shape::kTileQ);
-    // Other warps' products may still read V.
-    ptx::named_barrier_sync(kDecodeConsumersBarrier, Shape::kConsumers);
-    ClusterMerge<Shape, Element>(params_, item, storage_).Run(rows, o, row_);
-  }
-
-  // Leaves the item's chunks folded in `rows` and `o`. Returns TakeNext.
-  __device__ __forceinline__ int RunKeys(const DecodeItem& item,
-                                         PartialRows& rows,
-                                         float (&o)[kD / 2]) {
+  // Leaves the item's chunks folded in `rows` and `o`. Returns AwaitNext.
+  __device__ __forceinline__ bool RunKeys(const DecodeItem& item,
+                                          PartialRows& rows,
+                                          float (&o)[kD / 2]) {
     float s[kN / 2];
     float rescale[2];
     uint32_t p[kN / 4];
     const int key_end = ptx::uniform(item.key_end);
-    const int chunk_keys = ptx::uniform(item.sequence->chunk_keys);
     int key = ptx::uniform(item.key_begin);
     int chunk = ptx::uniform(item.chunk_begin);
-    int next_chunk_key = key + chunk_keys;
+    int next_chunk_key = ptx::uniform(key + item.chunk_keys);
     KeptLevels<Shape> kept(params_, storage_);
     rows = PartialRows();
     ptx::mbarrier_wait(At(storage_.k_full, k_), k_.phase);
@@ -185,7 +187,7 @@ class DecodeConsumer {
       RoundP(s, p);
       accumulate = 1;
       if (begins) {
-        next_chunk_key += chunk_keys;
+        next_chunk_key += ptx::uniform(Numbers().chunk_keys);
         accumulate = 0;
         rescale[0] = rescale[1] = 1.0f;
         ReduceSums(ended);
@@ -194,17 +196,17 @@ class DecodeConsumer {
     }
     RescaleO(rescale, o);
     ptx::mbarrier_wait(At(storage_.v_full, v_), v_.phase);
-    ScrubV(len_kv_ - (key - kN));
+    ScrubV(Numbers().len_kv - (key - kN));
     ptx::wgmma_fence();
     IssuePv(p, o, accumulate);
     ptx::wgmma_commit_group();
-    const int next = TakeNext();
+    const bool has_next = AwaitNext();
     ReduceSums(rows);
     ptx::wgmma_wait_group<0>();
     Release(storage_.v_empty, v_);
     v_.Advance();
     kept.Finish(rows, o);
-    return next;
+    return has_next;
   }
 
   __device__ __forceinline__ static void ReduceSums(PartialRows& rows) {
@@ -340,17 +342,40 @@ class DecodeConsumer {
 
   __device__ __forceinline__ void StorePartial(const DecodeItem& item,
                                                const PartialRows& rows,
-                                               const float (&o)[kD / 2]) const {
+                                               const float (&o)[kD / 2]) {
     const PartialSlot<Shape> slot(params_, item.slot);
-#pragma unroll
-    for (int i = 0; i < kD / 8; ++i) {
-      __stcg(slot.piece(i, threadIdx.x),
-             make_float4(o[4 * i], o[4 * i + 1], o[4 * i + 2], o[4 * i + 3]));
+    if constexpr (!Shape::kKeepsInShared) {
+      if (warp_has_rows_) {
+        PutRows<kD>(slot.o(0), slot.rows(0), rows, o, row_, lane_ % 4);
+      }
+    } else {
+      SyncWarpgroup();  // all have read what was kept here
+      float* const kept = reinterpret_cast<float*>(storage_.kept);
+      if (warp_has_rows_) {
+        PutRows<kD>(kept, storage_.rows, rows, o, row_, lane_ % 4);
+      }
+      if constexpr (kMayMerge) {
+        if (params_.merge != DecodeMerge::kCombineKernel) return;
+      }
+      ptx::fence_proxy_async();
+      SyncWarpgroup();
+      const int first = 64 * warpgroup_;
+      if (threadIdx.x % 128 == 0 && first < item.num_rows) {
+        slot.Store(kept, storage_.rows, first, min(64, item.num_rows - first));
+        ptx::bulk_wait_read();
+      }
+      SyncWarpgroup();
     }
-    if (lane_ % 4 != 0) return;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      __stcg(slot.rows(row_ + 8 * r), make_float2(rows.m[r], rows.l[r]));
+  }
+
+  // The block's only item.
+  __device__ __forceinline__ void Merge(const DecodeItem& item) const {
+    StrandMerge<Shape, Element> merge(params_, item, storage_);
+    if (params_.merge == DecodeMerge::kInCluster) {
+      merge.InCluster();
+    } else {
+      merge.ByArrival(params_.arrivals +
+                      2 * (item.sequence->first_strand + item.strand));
     }
   }
 
@@ -365,8 +390,8 @@ class DecodeConsumer {
   int clear_begin_, clear_end_;  // keys in between need no mask
   float scale_log2_, softcap_;
   float factor_;  // from scores to log2 units; scores modified before: 1
-  int len_kv_;
   bool modifies_;
+  bool q_by_map_;       // the next item's Q, the first
   bool warp_has_rows_;  // else its products are of Q = 0 and nobody reads them
   DecodeRing<kStages> k_, v_;
   DecodeRing<2> items_;

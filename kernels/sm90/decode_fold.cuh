@@ -1,5 +1,10 @@
-// Folding the partial results of a strand's items, a thread's pieces of each:
-// what the combine kernel and the clusters share.
+// Folding shares of a strand's partial results, which copies bring into shared
+// memory: what the combine kernel and the blocks that merge in place share.
+//
+// A share is some rows of a tile, of all slots. A thread takes kColumns columns
+// of one row, and goes through the slots in a loop that holds little: in a
+// short launch each instruction is fetched from L2 the first time, some 6
+// clocks each.
 #pragma once
 
 #include <cstdint>
@@ -11,77 +16,138 @@
 
 namespace attendant::kernels::sm90 {
 
-// `load(begin, count)` brings slots, at most kBatch of them, where `take(j)`
-// finds the j-th. Called by whole warps. A loop rather than unrolled code: each
-// instruction runs a few times at most, and fetching it takes longer.
-template <int kBatch, typename Pieces, typename Load, typename Take>
-__device__ __forceinline__ Pieces FoldInOrder(const DecodeItem& item,
-                                              const Load& load,
-                                              const Take& take) {
-  // Chunks, quads or octets (unit 1, 4, 8) a quad and an octet, less 1.
-  const int in_quad = item.unit == 1 ? kSplitQuad - 1 : 0;
-  const int in_octet = item.unit == 1            ? kSplitOctet - 1
-                       : item.unit == kSplitQuad ? kSplitOctet / kSplitQuad - 1
-                                                 : 0;
-  Pieces quad, octet, strand;
-  for (int begin = 0; begin < item.slots; begin += kBatch) {
-    const int count = min(kBatch, item.slots - begin);
-    load(begin, count);
+// Where a share lies: `rows` rows of each slot, slot after slot.
+template <int kD>
+struct StagedShare {
+  float* o;
+  float2* ml;
+  int rows;
+
+  __device__ __forceinline__ StagedShare(float* o, float2* ml, int rows)
+      : o(o), ml(ml), rows(rows) {}
+  __device__ __forceinline__ float* o_of(int slot) const {
+    return o + slot * rows * kD;
+  }
+  __device__ __forceinline__ float2* ml_of(int slot) const {
+    return ml + slot * rows;
+  }
+};
+
+// Some columns of a strand's row, slots appended in order.
+template <int kD>
+class RowFold {
+ public:
+  static constexpr int kColumns = 8;            // of a thread, in two pieces
+  static constexpr int kLanes = kD / kColumns;  // that take a row
+
+  // `slots`: of the strand; `lane`: of kLanes.
+  __device__ __forceinline__ RowFold(const DecodeItem& item, int slots,
+                                     int lane)
+      : lane_(lane), next_(item.first_unit), end_(next_ + slots) {
+    // Chunks, quads or octets (unit 1, 4, 8) a quad and an octet, less 1.
+    in_quad_ = item.unit == 1 ? kSplitQuad - 1 : 0;
+    in_octet_ = item.unit == 1            ? kSplitOctet - 1
+                : item.unit == kSplitQuad ? kSplitOctet / kSplitQuad - 1
+                                          : 0;
+  }
+
+  // The share's first `count` slots, which are the strand's next ones; `row`:
+  // of the tile, number `index` of the share. Slot number `own` lies in the
+  // tile `own_o` and `own_ml` instead.
+  __device__ __forceinline__ void Append(const StagedShare<kD>& share,
+                                         int count, int row, int index,
+                                         int own = -1,
+                                         const float* own_o = nullptr,
+                                         const float2* own_ml = nullptr) {
+    const int piece = 4 * TurnedPiece(row, lane_);
+    const float* o = share.o + index * kD + piece;
+    const float2* ml = share.ml + index;
 #pragma unroll 1
-    for (int j = 0; j < count; ++j) {
-      const int next = item.first_unit + begin + j + 1;
-      const bool is_last = begin + j + 1 == item.slots;
-      quad.Append(take(j));
-      if ((next & in_quad) != 0 && !is_last) continue;
-      octet.Append(quad);
-      quad = Pieces();
-      if ((next & in_octet) != 0 && !is_last) continue;
-      strand.Append(octet);
-      octet = Pieces();
+    for (int j = 0; j < count; ++j, o += share.rows * kD, ml += share.rows) {
+      const float* const from = j == own ? own_o + row * kD + piece : o;
+      const float2 row_ml = *(j == own ? own_ml + row : ml);
+      Row slot;
+      slot.m = row_ml.x;
+      slot.l = row_ml.y;
+#pragma unroll
+      for (int v = 0; v < kColumns / 4; ++v) {
+        const float4 four = *reinterpret_cast<const float4*>(from + v * kStep);
+        slot.o[4 * v] = four.x;
+        slot.o[4 * v + 1] = four.y;
+        slot.o[4 * v + 2] = four.z;
+        slot.o[4 * v + 3] = four.w;
+      }
+      quad_.Append(slot);
+      const bool is_last = ++next_ == end_;
+      if ((next_ & in_quad_) != 0 && !is_last) continue;
+      octet_.Append(quad_);
+      quad_ = Row();
+      if ((next_ & in_octet_) != 0 && !is_last) continue;
+      strand_.Append(octet_);
+      octet_ = Row();
     }
-    __syncwarp();  // before the next are loaded
   }
-  return strand;
-}
 
-__device__ __forceinline__ void TakePiece(const float4& from, float (&o)[4]) {
-  o[0] = from.x;
-  o[1] = from.y;
-  o[2] = from.z;
-  o[3] = from.w;
-}
-
-// `rows`: (m, l) of a warp's 16 rows.
-template <typename Pieces>
-__device__ __forceinline__ void TakeRows(const float2* rows, Pieces& pieces) {
+  // To `target`, the row's, if `is_real`.
+  template <typename Element>
+  __device__ __forceinline__ void Store(const DecodeParams& params,
+                                        const DecodeItem& item,
+                                        const RowTarget& target,
+                                        bool is_real) const {
+    const RowEnd end = FinishRow(strand_.m, strand_.l, target.sink_log2);
+    if (target.lse != nullptr && lane_ == 0 && is_real) *target.lse = end.lse;
+    float values[kColumns];
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const float2 ml = rows[threadIdx.x % 32 / 4 + 8 * r];
-    pieces.m[r] = ml.x;
-    pieces.l[r] = ml.y;
-  }
-}
-
-// Two rows' columns to their place: two from `column` on, two from 8 further.
-template <int kPieces, typename Element>
-__device__ __forceinline__ void StorePieces(const DecodeParams& params,
-                                            const DecodeItem& item,
-                                            const FoldedPieces<kPieces>& strand,
-                                            int row, int column) {
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    if (row + 8 * r >= item.num_rows) continue;
-    const RowTarget target = TargetOf(item, row + 8 * r);
-    const RowEnd end = FinishRow(strand.m[r], strand.l[r], target.sink_log2);
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      const float values[2] = {__fmul_rn(strand.o[i][2 * r], end.inverse),
-                               __fmul_rn(strand.o[i][2 * r + 1], end.inverse)};
-      StoreColumns<Element>(params, *item.problem, target.out, column + 8 * i,
-                            values);
+    for (int e = 0; e < kColumns; ++e) {
+      values[e] = __fmul_rn(strand_.o[e], end.inverse) + 0.0f;
     }
-    if (target.lse != nullptr && column == 0) *target.lse = end.lse;
+    const DecodeProblem& problem = *item.problem;
+    const int column = 4 * lane_;
+    // What is rare stands aside: a jump over it costs a fetch as well.
+    if (__builtin_expect(problem.out_is_vectorized && !problem.out_is_fp32,
+                         1)) {
+      uint32_t not_finite = 0;
+      Element* const out =
+          static_cast<Element*>(problem.out) + target.out + column;
+#pragma unroll
+      for (int v = 0; v < kColumns / 4; ++v) {
+        uint32_t words[2];
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          words[e] = ptx::pack<Element>(values[4 * v + 2 * e],
+                                        values[4 * v + 2 * e + 1]);
+          if (column + v * kStep < problem.head_dim_v) {
+            CollectNonFinite<Element>(words[e], not_finite);
+          }
+        }
+        if (column + v * kStep < problem.head_dim_v && is_real) {
+          *reinterpret_cast<uint2*>(out + v * kStep) =
+              make_uint2(words[0], words[1]);
+        }
+      }
+      if (not_finite != 0 && is_real) *params.repair_flag = 1;
+      return;
+    }
+    if (!is_real) return;
+#pragma unroll
+    for (int v = 0; v < kColumns / 4; ++v) {
+      float piece[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) piece[e] = values[4 * v + e];
+      StoreColumns<Element>(params, problem, target.out, column + v * kStep,
+                            piece);
+    }
   }
-}
+
+ private:
+  using Row = FoldedRow<kColumns>;
+  static constexpr int kStep = 4 * kLanes;  // columns from piece to piece
+
+  const int lane_;
+  int next_;  // units of the strand appended, counted from key 0
+  const int end_;
+  int in_quad_, in_octet_;
+  Row quad_, octet_, strand_;
+};
 
 }  // namespace attendant::kernels::sm90

@@ -227,6 +227,14 @@ int ClusterSizeOf(const DecodeGroup& group, int64_t num_blocks) {
   return is_size && group.num_items <= num_blocks ? parts : 1;
 }
 
+bool MergesByArrival(const DecodeGroup& group) {
+  if (!group.combines || group.num_items > group.num_blocks) return false;
+  for (const DecodeSequence& record : group.sequences) {
+    if (record.coarse.slots > kMostMerged) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Divisor Divisor::Of(uint32_t divisor) {
@@ -341,11 +349,10 @@ std::vector<DecodeGroup> GroupThinSequences(
           is_few ? kFewItemKeys : kSplitItemKeys,
           is_few ? 0 : rows * kSlotKeysPerRow, is_few};
       group.modifies_scores |= ModifiesScores(problem);
-      // A block of the combine kernel takes 16 rows of 64 columns.
       group.combine_blocks = std::max<int>(
           group.combine_blocks,
-          static_cast<int>(DivideUp(rows, 16) *
-                           RowOf(group.decode_class).head_dim / 64));
+          static_cast<int>(
+              DivideUp(rows, CombineRows(RowOf(group.decode_class).head_dim))));
       Divide(group, record, problem.num_kv_heads,
              std::max<int64_t>(
                  1, group.num_blocks * mine / std::max<int64_t>(1, keys)),
@@ -358,6 +365,7 @@ std::vector<DecodeGroup> GroupThinSequences(
     group.keeps_chunks &= !is_few;
     if (!is_few) {
       group.cluster_size = ClusterSizeOf(group, num_sms * BlocksPerSm(group));
+      group.merges_by_arrival = MergesByArrival(group);
     }
   }
   return groups;

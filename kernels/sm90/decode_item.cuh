@@ -23,26 +23,33 @@ class SmallDivisor {
   float inverse_;
 };
 
-struct DecodeItem {
+// What an item's number is looked up for, as it lies in shared memory.
+struct DecodeItemNumbers {
+  int32_t record;  // of the sequence; -1 = no more items
+  int32_t strand;  // within the sequence record
+  int32_t batch;
+  int32_t kv_head;
+  int32_t row0;      // first packed row
+  int32_t num_rows;  // packed rows from row0 on, at most a tile's
+  int32_t parts;     // items of the strand
+  int32_t part;      // which of them
+  // Partial results of the strand, in the launch: `slots` from first_slot on,
+  // `unit` chunks each; this item's from `slot` on.
+  int32_t unit;
+  int32_t slots;
+  int32_t first_slot;
+  int32_t slot;
+  int32_t first_unit;  // first_chunk / unit
+  // Chunk numbers count from key 0; items end at multiples of their size.
+  int32_t chunk_begin, chunk_end;
+  int32_t key_begin, key_end;
+  int32_t chunk_keys, len_kv;  // the sequence's
+};
+
+struct DecodeItem : DecodeItemNumbers {
   const DecodeProblem* problem;
   const DecodeSequence* sequence;
   const CUtensorMap* maps;
-  int strand;  // within the sequence record
-  int batch;
-  int kv_head;
-  int row0;      // first packed row
-  int num_rows;  // packed rows from row0 on, at most a tile's
-  int parts;     // items of the strand
-  // Partial results of the strand, in the launch: `slots` from first_slot on,
-  // `unit` chunks each; this item's from `slot` on.
-  int unit;
-  int slots;
-  int first_slot;
-  int slot;
-  int first_unit;  // first_chunk / unit
-  // Chunk numbers count from key 0; items end at multiples of their size.
-  int chunk_begin, chunk_end;
-  int key_begin, key_end;
 };
 
 // The last record whose first item is not after `item`.
@@ -71,14 +78,13 @@ __device__ __forceinline__ void SetRows(DecodeItem& item, int pair,
 
 // kGrouped: records lie in global memory. Otherwise every field is read from
 // the parameters' constant bank: a pointer that could be either would make each
-// read a load through L1, cold at the start. kMayCluster: the launch may be one
-// of clusters, whose blocks' items are the parts of one strand.
-template <bool kGrouped, bool kMayCluster>
-__device__ __forceinline__ DecodeItem FindItem(const DecodeParams& params,
-                                               int index, int tile_rows) {
-  DecodeItem item;
+// read a load through L1, cold at the start.
+template <bool kGrouped>
+__device__ __forceinline__ void SetRecord(const DecodeParams& params,
+                                          int record, DecodeItem& item) {
+  item.record = record;
   if constexpr (kGrouped) {
-    item.sequence = params.global_sequences + FindDecodeSequence(params, index);
+    item.sequence = params.global_sequences + record;
     item.problem = params.global_problems + item.sequence->problem;
     item.maps =
         params.global_maps + kDecodeMapsPerProblem * item.sequence->problem;
@@ -87,11 +93,31 @@ __device__ __forceinline__ DecodeItem FindItem(const DecodeParams& params,
     item.sequence = &params.sequence;
     item.maps = params.maps;
   }
+}
+
+template <bool kGrouped>
+__device__ __forceinline__ DecodeItem ItemOf(const DecodeParams& params,
+                                             const DecodeItemNumbers& numbers) {
+  DecodeItem item;
+  static_cast<DecodeItemNumbers&>(item) = numbers;
+  SetRecord<kGrouped>(params, numbers.record, item);
+  return item;
+}
+
+// kMayCluster: the launch may be one of clusters, whose blocks' items are the
+// parts of one strand.
+template <bool kGrouped, bool kMayCluster>
+__device__ __forceinline__ DecodeItem FindItem(const DecodeParams& params,
+                                               int index, int tile_rows) {
+  DecodeItem item;
+  SetRecord<kGrouped>(params, kGrouped ? FindDecodeSequence(params, index) : 0,
+                      item);
   const DecodeSequence& sequence = *item.sequence;
   const DecodeSegment& coarse = sequence.coarse;
   const DecodeSegment& fine = sequence.fine;
   int local = index - sequence.first_item;
-  const bool is_fine = local >= coarse.items;
+  // More rows (kMayCluster) have no fine segments.
+  const bool is_fine = !kMayCluster && local >= coarse.items;
   if (is_fine) local -= coarse.items;
   item.unit = is_fine ? fine.unit : coarse.unit;
   item.parts = is_fine ? fine.parts : coarse.parts;
@@ -120,6 +146,7 @@ __device__ __forceinline__ DecodeItem FindItem(const DecodeParams& params,
     part = rest - batch * item.parts;
   }
   SetRows(item, pair, tile_rows);
+  item.part = part;
   item.strand = (first_batch + batch) * pairs + pair;
   item.batch = sequence.batch_begin + first_batch + batch;
   const int index_of_all = first_part + part;
@@ -130,6 +157,8 @@ __device__ __forceinline__ DecodeItem FindItem(const DecodeParams& params,
   item.slot =
       item.first_slot +
       (grain == item.unit ? part : item.chunk_begin - sequence.first_chunk);
+  item.chunk_keys = sequence.chunk_keys;
+  item.len_kv = sequence.len_kv;
   item.key_begin = item.chunk_begin * sequence.chunk_keys;
   item.key_end = min(sequence.key_end, item.chunk_end * sequence.chunk_keys);
   return item;

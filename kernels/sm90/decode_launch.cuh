@@ -59,9 +59,10 @@ template <typename Shape, typename Element, bool kGrouped>
 cudaError_t LaunchCombine(const DecodeParams& params,
                           const DecodeLaunch& launch) {
   const auto kernel = DecodeCombineKernel<Shape, Element, kGrouped>;
+  constexpr int kBytes = sizeof(CombineStorage<Shape::kHeadDim>);
   // The same split of shared memory and L1, so that a multiprocessor need not
   // stand idle to change it.
-  const cudaError_t error = TakeSharedMemory(kernel, sizeof(CombineStorage));
+  const cudaError_t error = TakeSharedMemory(kernel, kBytes);
   if (error != cudaSuccess) return error;
   // Its blocks start while the last of the kernel before still work.
   cudaLaunchAttribute overlap = {};
@@ -70,7 +71,7 @@ cudaError_t LaunchCombine(const DecodeParams& params,
   cudaLaunchConfig_t config = {};
   config.gridDim = launch.combine_strands * params.combine_blocks;
   config.blockDim = kCombineThreads;
-  config.dynamicSmemBytes = sizeof(CombineStorage);
+  config.dynamicSmemBytes = kBytes;
   config.stream = launch.stream;
   config.attrs = &overlap;
   config.numAttrs = 1;
@@ -79,9 +80,8 @@ cudaError_t LaunchCombine(const DecodeParams& params,
 
 template <typename Shape, typename Element, bool kGrouped>
 cudaError_t LaunchDecodeShape(DecodeParams params, const DecodeLaunch& launch) {
-  const int cluster_size = launch.modifies_scores || !MayCluster<Shape, false>()
-                               ? 1
-                               : launch.cluster_size;
+  const bool may_merge = MayMerge<Shape, false>() && !launch.modifies_scores;
+  const int cluster_size = may_merge ? launch.cluster_size : 1;
   // Blocks of a cluster would share multiprocessors while others stand idle:
   // with more than half of the shared memory they do not.
   constexpr int kBytes = sizeof(DecodeStorage<Shape>);
@@ -110,10 +110,15 @@ cudaError_t LaunchDecodeShape(DecodeParams params, const DecodeLaunch& launch) {
     if (error != cudaSuccess) return error;
     if (!fit) config.numAttrs = 0;
   }
-  params.cluster_size = config.numAttrs > 0 ? cluster_size : 1;
+  const bool is_clustered = config.numAttrs > 0;
+  params.cluster_size = is_clustered ? cluster_size : 1;
+  params.merge = is_clustered ? DecodeMerge::kInCluster
+                 : may_merge && launch.merges_by_arrival
+                     ? DecodeMerge::kByArrival
+                     : DecodeMerge::kCombineKernel;
   error = cudaLaunchKernelEx(&config, kernel, params);
-  if (error != cudaSuccess || params.cluster_size > 1 ||
-      launch.combine_strands == 0) {
+  if (error != cudaSuccess || launch.combine_strands == 0 ||
+      params.merge != DecodeMerge::kCombineKernel) {
     return error;
   }
   return LaunchCombine<Shape, Element, kGrouped>(params, launch);

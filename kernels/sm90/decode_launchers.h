@@ -10,11 +10,12 @@ namespace attendant::kernels::sm90 {
 
 struct DecodeLaunch {
   DecodeWidth width;
-  int blocks;             // that share the items
-  int combine_strands;    // that the combine kernel goes through; 0 = none does
-  int cluster_size;       // see DecodeGroup::cluster_size
-  bool one_block_per_sm;  // there are no more of them
-  bool modifies_scores;   // of some sequence, see DecodeProblem
+  int blocks;           // that share the items
+  int combine_strands;  // that the combine kernel goes through; 0 = none does
+  int cluster_size;     // see DecodeGroup::cluster_size
+  bool merges_by_arrival;  // see DecodeGroup
+  bool one_block_per_sm;   // there are no more of them
+  bool modifies_scores;    // of some sequence, see DecodeProblem
   cudaStream_t stream;
 };
 

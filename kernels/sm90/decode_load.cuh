@@ -20,14 +20,20 @@ struct alignas(1024) DecodeStorage {
   alignas(1024) uint8_t q[Shape::kTileQ * Shape::kHeadDim * 2];
   alignas(1024) uint8_t k[Shape::kStages][kTileBytes];
   alignas(1024) uint8_t v[Shape::kStages][kTileBytes];
-  // What each consumer's chunks of a quad came to so far.
-  float4 kept[Shape::kKeepsInShared ? Shape::kHeadDim / 8 : 1]
-             [Shape::kConsumers];
+  // What each consumer's chunks of a quad came to so far, a warpgroup after the
+  // other; at an item's end its partial result, see PutRows.
+  float4 kept[Shape::kWarpgroups]
+             [Shape::kKeepsInShared ? Shape::kHeadDim / 8 : 1][128];
+  float2 rows[Shape::kTileQ];  // of the partial result: maxima and sums
   uint64_t k_full[Shape::kStages], k_empty[Shape::kStages];
   uint64_t v_full[Shape::kStages], v_empty[Shape::kStages];
   uint64_t v_arrived[Shape::kStages];  // repair only, see prefill.cuh
   uint64_t item_full[2], item_empty[2];
-  int32_t item[2];  // of the launch; -1 = no more
+  uint64_t q_full;      // the block's first item's, if it comes by its map
+  uint64_t merge_full;  // what others made of this block's share
+  uint32_t takes_all, leaves;  // see StrandMerge
+  uint32_t touched;            // see TouchParams
+  DecodeItemNumbers items[2];
 };
 
 template <int kStages>
@@ -42,6 +48,12 @@ struct DecodeRing {
   }
 };
 
+// For descriptors, which the assembler might else derive from a vector
+// register, anew for each block of keys.
+__device__ __forceinline__ uint32_t UniformAddress(const void* smem) {
+  return ptx::uniform(ptx::smem_address(smem));
+}
+
 // ---- Producer: one warp -----------------------------------------------------
 
 // Takes items from the launch's queue and keeps the rings full, across items.
@@ -52,19 +64,24 @@ class DecodeProducer {
                                             DecodeStorage<Shape>& storage)
       : params_(params), storage_(storage), lane_(threadIdx.x % 32) {}
 
-  __device__ __forceinline__ void Run() {
-    int index = blockIdx.x;
+  // From `item`, the block's first, on.
+  __device__ __forceinline__ void Run(DecodeItem item) {
+    // Before K and V: what is asked for after them comes after them.
+    if (item.problem->q_has_map) LoadQByMap(item);
     const bool queues = params_.num_items > static_cast<int>(gridDim.x);
-    while (index < params_.num_items) {
+    while (true) {
       int next = params_.num_items;
       if (queues && lane_ == 0) {
         next = gridDim.x + atomicAdd(&params_.counters->next_tile, 1);
       }
-      Publish(index);
-      LoadItem(FindItem<kGrouped, true>(params_, index, Shape::kTileQ));
-      index = ptx::uniform(__shfl_sync(0xffffffffu, next, 0));
+      LoadItem(item);
+      next = ptx::uniform(__shfl_sync(0xffffffffu, next, 0));
+      if (next >= params_.num_items) break;
+      item = FindItem<kGrouped, true>(params_, next, Shape::kTileQ);
     }
-    Publish(-1);
+    DecodeItemNumbers none;
+    none.record = -1;
+    Publish(none);
     if (lane_ == 0 && queues &&
         atomicInc(&params_.counters->finished_blocks, gridDim.x - 1) ==
             gridDim.x - 1) {
@@ -73,24 +90,54 @@ class DecodeProducer {
   }
 
  private:
-  __device__ __forceinline__ void Publish(int index) {
+  __device__ __forceinline__ void Publish(const DecodeItemNumbers& item) {
     ptx::mbarrier_wait(ptx::smem_address(&storage_.item_empty[items_.stage]),
                        items_.phase ^ 1);
     if (lane_ == 0) {
-      storage_.item[items_.stage] = index;
+      storage_.items[items_.stage] = item;
       ptx::mbarrier_arrive(
           ptx::smem_address(&storage_.item_full[items_.stage]));
     }
     items_.Advance();
   }
 
+  __device__ __forceinline__ void LoadQByMap(const DecodeItem& item) const {
+    constexpr int kRows = DecodeProblem::kQBoxRows;
+    if constexpr (kGrouped) {
+      ptx::fence_tensormap_acquire(item.maps + kDecodeMapQ);
+    }
+    const int group = item.problem->group_size;
+    const uint32_t barrier = ptx::smem_address(&storage_.q_full);
+    const int head = ptx::uniform(item.kv_head * group);
+    const int batch = ptx::uniform(item.batch * item.problem->q_by_heads.batch);
+    int position =
+        item.sequence->q_begin + SmallDivisor(group).Divide(item.row0);
+    if (lane_ == 0) {
+      ptx::mbarrier_arrive_expect_tx(barrier, sizeof(storage_.q));
+    }
+    __syncwarp();
+#pragma unroll 1
+    for (int row = 0; row < Shape::kTileQ; row += kRows) {
+#pragma unroll
+      for (int i = 0; i < Shape::kHeadDim / 64; ++i) {
+        ptx::tma_load_4d_elect(
+            ptx::smem_address(storage_.q) + (i * Shape::kTileQ + row) * 128,
+            item.maps + kDecodeMapQ, barrier, 64 * i, head,
+            ptx::uniform(position * item.problem->q_by_heads.head), batch,
+            ptx::kEvictLast);
+      }
+      position += SmallDivisor(group).Divide(kRows);
+    }
+  }
+
+  // Publishes the item once its first copy is on its way.
   __device__ __forceinline__ void LoadItem(const DecodeItem& item) {
     if constexpr (kGrouped) {
       ptx::fence_tensormap_acquire(item.maps + kDecodeMapK);
       ptx::fence_tensormap_acquire(item.maps + kDecodeMapV);
     }
     const int kv_begin = item.sequence->kv_begin;
-    int row = ptx::uniform(kv_begin + item.key_begin);
+    const int begin = ptx::uniform(kv_begin + item.key_begin);
     const int end = ptx::uniform(kv_begin + item.key_end);
     const int k_head = ptx::uniform(item.kv_head * item.problem->k.head);
     const int k_batch = ptx::uniform(item.batch * item.problem->k.batch);
@@ -98,11 +145,13 @@ class DecodeProducer {
     const int v_batch = ptx::uniform(item.batch * item.problem->v.batch);
     uint64_t* const v_full =
         params_.scrub_exponent == 0 ? storage_.v_full : storage_.v_arrived;
+    if (begin >= end) Publish(item);
 #pragma unroll 1
-    for (; row < end; row += Shape::kTileKv) {
+    for (int row = begin; row < end; row += Shape::kTileKv) {
       LoadTile(storage_.k[ring_.stage], &storage_.k_full[ring_.stage],
                &storage_.k_empty[ring_.stage], item.maps + kDecodeMapK, row,
                k_head, k_batch);
+      if (row == begin) Publish(item);
       LoadTile(storage_.v[ring_.stage], &v_full[ring_.stage],
                &storage_.v_empty[ring_.stage], item.maps + kDecodeMapV, row,
                v_head, v_batch);
@@ -139,31 +188,34 @@ class DecodeProducer {
   DecodeRing<2> items_;
 };
 
-// The next published item's number, or -1; every thread that reads it arrives.
+// Waits for the item published at `place`; false if there are no more. Every
+// thread releases it.
 template <typename Shape>
-__device__ __forceinline__ int TakeItem(DecodeStorage<Shape>& storage,
-                                        DecodeRing<2>& items) {
-  ptx::mbarrier_wait(ptx::smem_address(&storage.item_full[items.stage]),
-                     items.phase);
-  const int index = storage.item[items.stage];
-  ptx::mbarrier_arrive(ptx::smem_address(&storage.item_empty[items.stage]));
-  items.Advance();
-  return index;
+__device__ __forceinline__ bool AwaitItem(DecodeStorage<Shape>& storage,
+                                          const DecodeRing<2>& place) {
+  ptx::mbarrier_wait(ptx::smem_address(&storage.item_full[place.stage]),
+                     place.phase);
+  return ptx::uniform(storage.items[place.stage].record) >= 0;
+}
+template <typename Shape>
+__device__ __forceinline__ void ReleaseItem(DecodeStorage<Shape>& storage,
+                                            DecodeRing<2>& place) {
+  ptx::mbarrier_arrive(ptx::smem_address(&storage.item_empty[place.stage]));
+  place.Advance();
 }
 
 // Of a repair: V as it arrives, by kScrubThreads threads.
-template <typename Shape, bool kGrouped>
+template <typename Shape>
 __device__ __forceinline__ void ScrubItems(const DecodeParams& params,
                                            int thread,
                                            DecodeStorage<Shape>& storage) {
   DecodeRing<Shape::kStages> ring;
   DecodeRing<2> items;
-  while (true) {
-    const int index = TakeItem(storage, items);
-    if (index < 0) return;
-    const DecodeItem item =
-        FindItem<kGrouped, true>(params, index, Shape::kTileQ);
-    for (int key = item.key_begin; key < item.key_end; key += Shape::kTileKv) {
+  while (AwaitItem(storage, items)) {
+    const int key_begin = storage.items[items.stage].key_begin;
+    const int key_end = storage.items[items.stage].key_end;
+    ReleaseItem(storage, items);
+    for (int key = key_begin; key < key_end; key += Shape::kTileKv) {
       ptx::mbarrier_wait(ptx::smem_address(&storage.v_arrived[ring.stage]),
                          ring.phase);
       ScrubTile(storage.v[ring.stage], DecodeStorage<Shape>::kTileBytes,

@@ -50,25 +50,17 @@ struct FoldedVector {
   }
 };
 
-// Pieces of a partial result of the warpgroup kernel, as a thread holds them:
-// two neighbouring columns of each of two rows. As FoldedVector otherwise.
-template <int kPieces>
-struct FoldedPieces {
-  float m[2] = {-INFINITY, -INFINITY}, l[2] = {0.0f, 0.0f};
-  float o[kPieces][4] = {};
+// Some columns of one row of the warpgroup kernel. As FoldedVector otherwise.
+template <int kColumns>
+struct FoldedRow {
+  float m = -INFINITY, l = 0.0f;
+  float o[kColumns] = {};
 
-  __device__ __forceinline__ void Append(const FoldedPieces& next) {
-    MergeFactors factors[2];
+  __device__ __forceinline__ void Append(const FoldedRow& next) {
+    const MergeFactors factors = Merge(m, l, next.m, next.l);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      factors[r] = Merge(m[r], l[r], next.m[r], next.l[r]);
-    }
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        o[i][e] = MergeValue(o[i][e], next.o[i][e], factors[e / 2]) + 0.0f;
-      }
+    for (int e = 0; e < kColumns; ++e) {
+      o[e] = MergeValue(o[e], next.o[e], factors);
     }
   }
 };

@@ -10,6 +10,8 @@
 #include "kernels/sm90/decode_merge.cuh"
 #include "kernels/sm90/decode_table.h"
 #include "kernels/sm90/epilogue.cuh"
+#include "kernels/sm90/ptx/bulk.cuh"
+#include "kernels/sm90/ptx/mbarrier.cuh"
 #include "kernels/sm90/tile_info.cuh"
 
 namespace attendant::kernels::sm90 {
@@ -71,8 +73,9 @@ class KeptLevels {
       : scratch_(reinterpret_cast<float4*>(params.scratch) +
                  int64_t{blockIdx.x} * Shape::kScratchLevels * kLevel +
                  threadIdx.x),
-        quad_{Shape::kKeepsInShared ? storage.kept[0] + threadIdx.x
-                                    : scratch_ + 2 * kLevel} {}
+        quad_{Shape::kKeepsInShared
+                  ? storage.kept[threadIdx.x / 128][0] + threadIdx.x % 128
+                  : scratch_ + 2 * kLevel} {}
 
   // A chunk's result; `next`: the number of the item's next one.
   __device__ __forceinline__ void Add(int next, PartialRows& rows,
@@ -131,15 +134,46 @@ class KeptLevels {
   }
 
   float4* const scratch_;
-  const FoldedO<kD, Shape::kConsumers> quad_;
+  const FoldedO<kD, Shape::kKeepsInShared ? 128 : Shape::kConsumers> quad_;
   PartialRows quad_rows_;
   bool has_quad_ = false;
   int has_levels_ = 0;  // a bit each
 };
 
-// A partial result in memory: the pieces of each consumer thread (columns 8 i +
-// 2 (l % 4) + {0, 1} of its two rows) as its registers hold them, then (m, l)
-// of each row.
+// In a tile's rows of O, row-major floats, where the 16 bytes number `piece` of
+// `row` lie within the row. Turned within 128 bytes, so that neither PutRows (a
+// warp holds two columns of each of 8 rows) nor who reads rows meets bank
+// conflicts.
+__device__ __forceinline__ int TurnedPiece(int row, int piece) {
+  return piece ^ 2 * (row % 4);
+}
+
+// A thread's part of a partial result, from registers to a tile's rows of O and
+// their (m, l), in shared or global memory. `row`: the thread's first.
+template <int kD>
+__device__ __forceinline__ void PutRows(float* tile, float2* ml,
+                                        const PartialRows& rows,
+                                        const float (&o)[kD / 2], int row,
+                                        int quad_lane) {
+  float* const base = tile + row * kD + 2 * quad_lane;
+#pragma unroll
+  for (int i = 0; i < kD / 8; ++i) {
+    float* const place = base + 8 * (i % 4 ^ row % 4) + i / 4 * 32;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      *reinterpret_cast<float2*>(place + 8 * r * kD) =
+          make_float2(o[4 * i + 2 * r], o[4 * i + 2 * r + 1]);
+    }
+  }
+  if (quad_lane != 0) return;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    ml[row + 8 * r] = make_float2(rows.m[r], rows.l[r]);
+  }
+}
+
+// A partial result in global memory: a tile's rows of O (see TurnedPiece), then
+// (m, l) of each.
 template <typename Shape>
 struct PartialSlot {
   static constexpr int kFloats = Shape::kTileQ * (Shape::kHeadDim + 2);
@@ -147,12 +181,23 @@ struct PartialSlot {
 
   __device__ __forceinline__ PartialSlot(const DecodeParams& params, int slot)
       : base(params.partials + static_cast<int64_t>(slot) * kFloats) {}
-  __device__ __forceinline__ float4* piece(int i, int thread) const {
-    return reinterpret_cast<float4*>(base) + i * Shape::kConsumers + thread;
+  __device__ __forceinline__ float* o(int row) const {
+    return base + row * Shape::kHeadDim;
   }
   __device__ __forceinline__ float2* rows(int row) const {
     return reinterpret_cast<float2*>(base + Shape::kTileQ * Shape::kHeadDim) +
            row;
+  }
+
+  // `count` rows from `first` on, of a tile in shared memory; one thread, whose
+  // group of copies they are.
+  __device__ __forceinline__ void Store(const float* tile, const float2* ml,
+                                        int first, int count) const {
+    const int even = (count + 1) / 2 * 2;  // copies are of 16 bytes
+    ptx::bulk_store(o(first), ptx::smem_address(tile + first * Shape::kHeadDim),
+                    even * Shape::kHeadDim * 4);
+    ptx::bulk_store(rows(first), ptx::smem_address(ml + first), even * 8);
+    ptx::bulk_commit();
   }
 };
 

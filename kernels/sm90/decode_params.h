@@ -10,7 +10,12 @@
 namespace attendant::kernels::sm90 {
 
 // Tensor maps of one problem, in this order.
-enum DecodeMapIndex { kDecodeMapK, kDecodeMapV, kDecodeMapsPerProblem };
+enum DecodeMapIndex {
+  kDecodeMapK,
+  kDecodeMapV,
+  kDecodeMapQ,  // more rows, see q_has_map
+  kDecodeMapsPerProblem
+};
 
 // A division by a number that the host knows: a division by one that it does
 // not takes a kernel some 150 clocks.
@@ -28,6 +33,7 @@ struct Divisor {
 };
 
 struct DecodeProblem {
+  static constexpr int kQBoxRows = 64;
   const void* q;  // [batch, rows, heads, head_dim] by strides, in elements
   void* out;
   float* lse;           // null = not asked
@@ -37,7 +43,7 @@ struct DecodeProblem {
   int64_t out_batch_stride, out_row_stride, out_head_stride;
   int64_t lse_batch_stride, lse_head_stride;
   int64_t slopes_batch_stride;
-  CoordinateFactors k, v;
+  CoordinateFactors k, v, q_by_heads;
   int32_t num_kv_heads;
   int32_t group_size;
   int32_t head_dim;
@@ -50,8 +56,14 @@ struct DecodeProblem {
   // head_dim_v: multiples of 8 elements.
   uint8_t q_is_vectorized;
   uint8_t out_is_vectorized;
+  // Q's map has boxes of 64 packed rows: (columns, heads, rows, batch).
+  uint8_t q_has_map;
   uint8_t modifies_scores;  // softcap, ALiBi or a scale that is not positive
 };
+
+// More rows: what merges strands of several items. In place: the blocks that
+// did them, one item each, see StrandMerge.
+enum class DecodeMerge : int32_t { kCombineKernel, kInCluster, kByArrival };
 
 // Batch entries from first_batch on (of the record's) are cut alike: `grain`
 // chunks an item, `parts` items a strand. Items run over batch entries, parts,
@@ -112,13 +124,16 @@ struct DecodeParams {
   int32_t num_sequences;
   int32_t num_items;
   int32_t combine_blocks;  // of a strand; more rows only
-  // More rows: blocks of a cluster, which do the items of one strand each and
-  // merge them; 1 = no clusters.
+  // More rows: blocks of a cluster, which do the items of one strand each; 1 =
+  // no clusters.
   int32_t cluster_size;
+  DecodeMerge merge;
   float* partials;  // see PartialSlot and FewSlot
   float* scratch;   // more rows: see KeptLevels
   LaunchCounters* counters;
-  uint32_t* arrivals;  // few rows: a strand's finished items; zero in between
+  // Few rows: a word a strand that counts finished items; more rows: two words,
+  // see StrandMerge. Zero in between.
+  uint32_t* arrivals;
   int32_t* repair_flag;
   uint32_t scrub_exponent;  // see PrefillParams
 };

@@ -42,8 +42,9 @@ int64_t NumFloats(const AttentionProblem& problem) {
 
 // Counters of the launch, then the arrivals of its strands.
 int64_t ControlBytes(const DecodeGroup& group) {
-  const bool arrives = group.width == DecodeWidth::kFew && group.num_slots > 0;
-  const int64_t arrivals = arrives ? group.num_strands : 0;
+  const bool is_few = group.width == DecodeWidth::kFew && group.num_slots > 0;
+  const int64_t words = is_few ? 1 : group.merges_by_arrival ? 2 : 0;
+  const int64_t arrivals = words * group.num_strands;
   return sizeof(LaunchCounters) +
          (arrivals * static_cast<int64_t>(sizeof(uint32_t)) + 15) / 16 * 16;
 }
@@ -61,6 +62,30 @@ bool QIsVectorized(const AttentionProblem& problem) {
   return reinterpret_cast<uintptr_t>(problem.q.data) % 16 == 0 &&
          aligned(problem.head_dim) && aligned(problem.q.row_stride) &&
          aligned(problem.q.head_stride) && aligned(problem.q.batch_stride);
+}
+
+// Heads in the place of rows and rows in the place of heads: a box's rows then
+// lie as packed rows do, all heads of a group for each position.
+InputTensor QByHeads(const AttentionProblem& problem) {
+  InputTensor q = problem.q;
+  std::swap(q.row_stride, q.head_stride);
+  return q;
+}
+MapExtents QExtents(const AttentionProblem& problem) {
+  int64_t rows = 0;
+  for (const SequenceBounds& sequence : problem.sequences) {
+    rows = std::max(rows, sequence.q_begin + sequence.len_q);
+  }
+  return {problem.head_dim, problem.num_q_heads, rows, problem.batch};
+}
+
+// Whether 64 packed rows are a box of a map.
+bool QHasMap(const AttentionProblem& problem) {
+  const int64_t group = problem.group_size();
+  return QIsVectorized(problem) && group > 0 &&
+         DecodeProblem::kQBoxRows % group == 0 && problem.q.head_stride != 0 &&
+         problem.q.row_stride != 0 &&
+         WhyNoMap("q", QByHeads(problem), QExtents(problem)).empty();
 }
 
 DecodeLauncher LauncherOf(const DecodeGroup& group) {
@@ -155,6 +180,7 @@ DecodeProblem DecodePlan::ProblemOf(size_t index, const float* device_floats,
       problem.k, {problem.head_dim, rows, problem.num_kv_heads, problem.batch});
   record.v = FactorsOf(problem.v, {problem.head_dim_v, rows,
                                    problem.num_kv_heads, problem.batch});
+  record.q_by_heads = FactorsOf(QByHeads(problem), QExtents(problem));
   record.num_kv_heads = static_cast<int32_t>(problem.num_kv_heads);
   record.group_size = static_cast<int32_t>(problem.group_size());
   record.head_dim = static_cast<int32_t>(problem.head_dim);
@@ -164,6 +190,7 @@ DecodeProblem DecodePlan::ProblemOf(size_t index, const float* device_floats,
   record.softcap = problem.softcap;
   record.out_is_fp32 = problem.output_dtype == DataType::kFloat32;
   record.q_is_vectorized = QIsVectorized(problem);
+  record.q_has_map = QHasMap(problem);
   record.out_is_vectorized = OutIsVectorized(problem);
   record.modifies_scores = ModifiesScores(problem);
   return record;
@@ -171,12 +198,17 @@ DecodeProblem DecodePlan::ProblemOf(size_t index, const float* device_floats,
 
 absl::Status DecodePlan::EncodeMaps(size_t index, CUtensorMap* maps) const {
   const AttentionProblem& problem = *problems_[index];
-  const int64_t rows = RowsKv(problem);
-  if (rows == 0) {  // nothing to copy, perhaps nowhere to copy from
-    std::memset(static_cast<void*>(maps), 0,
-                kDecodeMapsPerProblem * sizeof(CUtensorMap));
-    return absl::OkStatus();
+  std::memset(static_cast<void*>(maps), 0,
+              kDecodeMapsPerProblem * sizeof(CUtensorMap));
+  if (QHasMap(problem)) {
+    const int group = static_cast<int>(problem.group_size());
+    RETURN_IF_ERROR(EncodeMap(QByHeads(problem), problem.dtype,
+                              QExtents(problem), group, L2Fetch::kTwoLines,
+                              maps + kDecodeMapQ,
+                              DecodeProblem::kQBoxRows / group));
   }
+  const int64_t rows = RowsKv(problem);
+  if (rows == 0) return absl::OkStatus();  // perhaps nowhere to copy from
   const int box_rows =
       kDecodeClasses[static_cast<int>(
                          DecodeClassOf(problem.head_dim, problem.head_dim_v))]
@@ -233,6 +265,7 @@ absl::Status DecodePlan::LaunchGroup(const DecodeGroup& group,
   launch.combine_strands =
       group.combines ? static_cast<int>(group.num_strands) : 0;
   launch.cluster_size = group.cluster_size;
+  launch.merges_by_arrival = group.merges_by_arrival;
   launch.one_block_per_sm = group.num_blocks <= num_sms_;
   launch.modifies_scores = group.modifies_scores;
   params.combine_blocks = group.combine_blocks;

@@ -51,6 +51,8 @@ struct DecodeGroup {
   // More rows: a cluster of so many blocks does a strand's items, one each, and
   // merges them, if the device has room for all at once; 1 = none do.
   int cluster_size = 1;
+  // More rows: there is a block for every item, so that these can merge.
+  bool merges_by_arrival = false;
   bool modifies_scores = false;  // of some sequence, see ModifiesScores
 
   int64_t slot_bytes() const;

@@ -15,16 +15,17 @@
 // 4. Folding. A chunk starts from nothing; chunks are folded to quads (four,
 //    counted from key 0), two quads to an octet, octets to the strand, one
 //    after the other (decode_merge.cuh). Within an item in memory of the
-//    block's own (KeptLevels), between the up to 8 items of a strand by a
-//    cluster of their blocks (decode_cluster.cuh), else by a second kernel: the
-//    same arithmetic in the same order, so the split changes no bit. The last
-//    block to arrive would merge alone for longer than a launch takes (b1
-//    kv2048: 18.7 us instead of 13.1).
+//    block's own (KeptLevels), between a strand's items by the blocks that made
+//    them, if there is one for each (decode_strand.cuh: up to 8 in a cluster,
+//    up to 16 through global memory), else by a second kernel: the same
+//    arithmetic in the same order, so the split changes no bit.
 // 5. Barriers (phase 0 first; "empty" is waited for with parity 1 at first):
 //      k/v_full    1 arrival + bytes                       consumers wait
 //      k/v_empty   1 a consumer warp (products done)       producer waits
 //      item_full   1, the item's number written            consumers wait
 //      item_empty  1 a thread that reads it                producer waits
+//      q_full      1 arrival + bytes, once                 consumers wait
+//      merge_full  1 arrival + bytes, see StrandMerge      consumers wait
 #pragma once
 
 #include <cstdint>
@@ -40,6 +41,7 @@
 namespace attendant::kernels::sm90 {
 
 inline constexpr uint32_t kDecodeStartBarrier = 1;
+inline constexpr uint32_t kDecodeInitBarrier = 5;
 
 template <typename Shape>
 __device__ __forceinline__ void InitDecodeBarriers(
@@ -58,7 +60,24 @@ __device__ __forceinline__ void InitDecodeBarriers(
     ptx::mbarrier_init(ptx::smem_address(&storage.item_empty[i]),
                        Shape::kConsumers + scrubbers);
   }
+  ptx::mbarrier_init(ptx::smem_address(&storage.q_full), 1);
+  ptx::mbarrier_init(ptx::smem_address(&storage.merge_full), 1);
+  storage.takes_all = storage.leaves = 0;
   ptx::fence_mbarrier_init();
+}
+
+// Parameters lie in constant memory, each line of it a miss when a launch
+// starts: brought in side by side, while others look items up.
+template <typename Shape>
+__device__ __forceinline__ void TouchParams(const DecodeParams& params,
+                                            DecodeStorage<Shape>& storage) {
+  static_assert(sizeof(params) <= 32 * 64);
+  const int line = min(static_cast<int>(threadIdx.x % 32),
+                       static_cast<int>(sizeof(params)) / 64 - 1);
+  // What is read must seem to be used.
+  const uint32_t all = __reduce_or_sync(
+      0xffffffffu, reinterpret_cast<const uint32_t*>(&params)[16 * line]);
+  if (threadIdx.x % 32 == 0) storage.touched = all;
 }
 
 template <typename Shape, typename Element, bool kGrouped, bool kModifies>
@@ -71,33 +90,42 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
   Storage& storage = *reinterpret_cast<Storage*>(smem);
   ptx::grid_launch_dependents();  // the combine kernel
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-  if (warp < Shape::kConsumers / 32) {
+  constexpr int kConsumerWarps = Shape::kConsumers / 32;
+  // By all warps alike: fetched once.
+  const DecodeItem first =
+      FindItem<kGrouped, true>(params, blockIdx.x, Shape::kTileQ);
+  if (warp < kConsumerWarps) {
+    DecodeConsumer<Shape, Element, kGrouped, kModifies> consumer(
+        params, storage, warp / 4);
+    consumer.Begin(first);
     ptx::named_barrier_sync(kDecodeStartBarrier, Shape::kThreads);
     ptx::setmaxnreg_inc<Shape::kConsumerRegisters>();
-    DecodeConsumer<Shape, Element, kGrouped, kModifies>(params, storage,
-                                                        warp / 4)
-        .Run();
+    consumer.Run();
     return;
   }
   ptx::setmaxnreg_dec<Shape::kProducerRegisters>();
-  if (warp == Shape::kConsumers / 32) {
-    if (threadIdx.x % 32 == 0) {
-      if (!kGrouped) {
-        ptx::prefetch_tensormap(params.maps + kDecodeMapK);
-        ptx::prefetch_tensormap(params.maps + kDecodeMapV);
-      }
-      InitDecodeBarriers<Shape>(params, storage);
+  if (warp == kConsumerWarps) {
+    if (!kGrouped && threadIdx.x % 32 == 0) {
+      ptx::prefetch_tensormap(params.maps + kDecodeMapQ);
+      ptx::prefetch_tensormap(params.maps + kDecodeMapK);
+      ptx::prefetch_tensormap(params.maps + kDecodeMapV);
     }
     __syncwarp();
-    // The warp that made the barriers need not wait for the others to see them.
+    // Waits for the barriers alone, not for the consumers, who ask for Q first.
+    ptx::named_barrier_sync(kDecodeInitBarrier, 64);
     ptx::named_barrier_arrive(kDecodeStartBarrier, Shape::kThreads);
-    DecodeProducer<Shape, kGrouped>(params, storage).Run();
+    DecodeProducer<Shape, kGrouped>(params, storage).Run(first);
     return;
   }
+  if (warp == kConsumerWarps + 1) {
+    if (threadIdx.x % 32 == 0) InitDecodeBarriers<Shape>(params, storage);
+    __syncwarp();
+    ptx::named_barrier_arrive(kDecodeInitBarrier, 64);
+  }
+  if (warp == kConsumerWarps + 2) TouchParams<Shape>(params, storage);
   ptx::named_barrier_sync(kDecodeStartBarrier, Shape::kThreads);
   if (params.scrub_exponent != 0) {
-    ScrubItems<Shape, kGrouped>(params, threadIdx.x - Shape::kConsumers - 32,
-                                storage);
+    ScrubItems<Shape>(params, threadIdx.x - Shape::kConsumers - 32, storage);
   }
 }
 

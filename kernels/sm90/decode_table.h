@@ -41,11 +41,19 @@ using Decode128Wide = DecodeShape<128, 128, 2, 2, 1, 232, 40>;
 using Decode256 = DecodeShape<256, 64, 1, 2, 1, 240, 40>;
 using Decode256Wide = DecodeShape<256, 64, 2, 2, 1, 232, 40, false>;
 
-// Clusters merge their items where registers allow for the code of it; else the
+// Blocks merge in place where registers allow for the code of it; else the
 // combine kernel does.
 template <typename Shape, bool kModifies>
-constexpr bool MayCluster() {
+constexpr bool MayMerge() {
   return Shape::kHeadDim <= 128 && !kModifies;
+}
+
+inline constexpr int kMostMerged = 16;  // slots of a strand, by arrival
+
+// Threads of a block of the combine kernel: each folds 8 columns of a row.
+inline constexpr int kCombineThreads = 256;
+constexpr int CombineRows(int head_dim) {
+  return kCombineThreads / (head_dim / 8);
 }
 
 // Few packed rows, at most kRows: eight warps take 16 keys each, the warps'

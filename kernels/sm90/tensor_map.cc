@@ -75,7 +75,7 @@ CoordinateFactors FactorsOf(const InputTensor& tensor,
 
 absl::Status EncodeMap(const InputTensor& tensor, DataType dtype,
                        const MapExtents& extents, int box_rows, L2Fetch fetch,
-                       CUtensorMap* map) {
+                       CUtensorMap* map, int box_heads) {
   static const EncodeFunction encode = FindEncodeFunction();
   if (encode == nullptr) {
     return absl::InternalError("the CUDA driver has no cuTensorMapEncodeTiled");
@@ -95,7 +95,8 @@ absl::Status EncodeMap(const InputTensor& tensor, DataType dtype,
   const cuuint64_t strides[3] = {stride_of(extents.rows, tensor.row_stride),
                                  stride_of(extents.heads, tensor.head_stride),
                                  stride_of(extents.batch, tensor.batch_stride)};
-  const cuuint32_t box[4] = {64, static_cast<cuuint32_t>(box_rows), 1, 1};
+  const cuuint32_t box[4] = {64, static_cast<cuuint32_t>(box_rows),
+                             static_cast<cuuint32_t>(box_heads), 1};
   const cuuint32_t steps[4] = {1, 1, 1, 1};
   const CUresult result =
       encode(map,

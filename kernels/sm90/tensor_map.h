@@ -36,10 +36,11 @@ CoordinateFactors FactorsOf(const InputTensor& tensor,
 // lines (pure reads of 1 GB on an H200: 4.13 against 4.44 TB/s).
 enum class L2Fetch { kTwoLines, kLine };
 
-// A map with boxes of 64 columns and `box_rows` rows in 128-byte swizzle, zeros
-// outside. INTERNAL if there is no driver or it refuses.
+// A map with boxes of 64 columns, `box_rows` rows and `box_heads` heads in
+// 128-byte swizzle, zeros outside. INTERNAL if there is no driver or it
+// refuses.
 absl::Status EncodeMap(const InputTensor& tensor, DataType dtype,
                        const MapExtents& extents, int box_rows, L2Fetch fetch,
-                       CUtensorMap* map);
+                       CUtensorMap* map, int box_heads = 1);
 
 }  // namespace attendant::kernels::sm90

@@ -17,4 +17,25 @@ __device__ __forceinline__ uint32_t atomic_add_acq_rel(uint32_t* address,
   return old;
 }
 
+// The same, setting bits.
+__device__ __forceinline__ uint32_t atomic_or_acq_rel(uint32_t* address,
+                                                      uint32_t bits) {
+  uint32_t old;
+  asm volatile("atom.acq_rel.gpu.global.or.b32 %0, [%1], %2;"
+               : "=r"(old)
+               : "l"(address), "r"(bits)
+               : "memory");
+  return old;
+}
+
+// A value that others change; what they did before is then seen.
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t* address) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+               : "=r"(value)
+               : "l"(address)
+               : "memory");
+  return value;
+}
+
 }  // namespace attendant::kernels::sm90::ptx

@@ -23,5 +23,8 @@ __device__ __forceinline__ void setmaxnreg_dec() {
 __device__ __forceinline__ int uniform(int value) {
   return __reduce_max_sync(0xffffffffu, value);
 }
+__device__ __forceinline__ uint32_t uniform(uint32_t value) {
+  return __reduce_max_sync(0xffffffffu, value);
+}
 
 }  // namespace attendant::kernels::sm90::ptx

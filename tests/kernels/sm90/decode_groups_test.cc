@@ -94,6 +94,20 @@ TEST(DecodeGroupsTest, ABlockForEveryItemOfEqualStrandsMakesClusters) {
             8);
 }
 
+TEST(DecodeGroupsTest, ABlockForEveryItemOfShortStrandsMergesInPlace) {
+  EXPECT_TRUE(Group({Decode(1, 16, 8192)})[0].merges_by_arrival);
+  EXPECT_TRUE(Group({Decode(1, 4, 32768)})[0].merges_by_arrival);
+  // Nothing to merge, more slots than a word has bits for, items in a queue,
+  // few rows.
+  EXPECT_FALSE(Group({Decode(32, 16, 8192)})[0].merges_by_arrival);
+  EXPECT_FALSE(Group({Decode(1, 16, 32768, 8, 1)})[0].merges_by_arrival);
+  EXPECT_FALSE(Group({Decode(1, 1, 8192)})[0].merges_by_arrival);
+  const DecodeGroup queue =
+      Group({Decode(1, 16, 131072), Decode(100, 16, 256)})[0];
+  EXPECT_GT(queue.num_items, kSms);
+  EXPECT_FALSE(queue.merges_by_arrival);
+}
+
 TEST(DecodeGroupsTest, DivisorsDivideExactly) {
   for (const uint32_t divisor :
        {1u, 2u, 3u, 5u, 7u, 8u, 11u, 24u, 127u, 132u, 1000u, 65535u, 65536u,
