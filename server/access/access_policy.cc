@@ -75,7 +75,9 @@ class Parser {
       identity->methods.push_back(method.get<std::string>());
     }
     const json priority = object.value("max_priority", json(100));
-    if (!priority.is_number_integer() || priority < -100 || priority > 100) {
+    // Compared with a signed number, one of 2^64 - 1 would be -1.
+    if (!priority.is_number_integer() ||
+        (priority.is_number_unsigned() ? priority > 100u : priority < -100)) {
       return Bad(absl::StrCat(field, ".max_priority"), priority.dump(),
                  "an integer, -100..100");
     }
@@ -153,7 +155,7 @@ absl::StatusOr<std::shared_ptr<const AccessPolicy>> AccessPolicy::Parse(
     return parser.Bad("identities", absl::StrCat(list.size(), " entries"),
                       absl::StrCat("a list of at most ", kMaxIdentities));
   }
-  std::set<std::string> names = {"anonymous"};
+  std::set<std::string> names = {"anonymous"}, tokens, certificates;
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string field = absl::StrCat("identities[", i, "]");
     RETURN_IF_ERROR(
@@ -184,6 +186,16 @@ absl::StatusOr<std::shared_ptr<const AccessPolicy>> AccessPolicy::Parse(
                         "known by token_sha256 or certificate_name");
     }
     known.token_sha256 = absl::AsciiStrToLower(hex);
+    // Else it would depend on their order who its sender is.
+    if (!hex.empty() && !tokens.insert(known.token_sha256).second) {
+      return parser.Bad(absl::StrCat(field, ".token_sha256"), "given twice",
+                        "one that no other has");
+    }
+    if (!known.certificate_name.empty() &&
+        !certificates.insert(known.certificate_name).second) {
+      return parser.Bad(absl::StrCat(field, ".certificate_name"),
+                        known.certificate_name, "one that no other has");
+    }
     RETURN_IF_ERROR(parser.TakeRights(list[i], field, identity.get()));
     known.identity = std::move(identity);
     policy->known_.push_back(std::move(known));

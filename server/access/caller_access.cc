@@ -1,12 +1,12 @@
 #include "server/access/caller_access.h"
 
-#include <fstream>
-#include <iterator>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/access/file_text.h"
 #include "server/log/log.h"
 #include "server/request/errors.h"
 
@@ -47,12 +47,11 @@ absl::StatusOr<std::unique_ptr<CallerAccess>> CallerAccess::Create(
 absl::Status CallerAccess::Reload() {
   std::shared_ptr<const AccessPolicy> policy = AccessPolicy::Open();
   if (!path_.empty()) {
-    std::ifstream file(path_, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (!file) {
+    const std::optional<std::string> text = FileText(path_);
+    if (!text.has_value()) {
       return InvalidField("--policy", path_, "a readable file");
     }
-    ASSIGN_OR_RETURN(policy, AccessPolicy::Parse(text, path_));
+    ASSIGN_OR_RETURN(policy, AccessPolicy::Parse(*text, path_));
   }
   std::lock_guard lock(mu_);
   policy_ = std::move(policy);

@@ -7,10 +7,11 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
-#include <fstream>
-#include <iterator>
+#include <optional>
+#include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "server/access/file_text.h"
 #include "server/request/errors.h"
 
 namespace attendant::server {
@@ -20,12 +21,11 @@ namespace tls = grpc::experimental;
 
 absl::StatusOr<std::string> ReadPem(const std::string& flag,
                                     const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file || text.find("-----BEGIN ") == std::string::npos) {
+  std::optional<std::string> text = FileText(path);
+  if (!text.has_value() || text->find("-----BEGIN ") == std::string::npos) {
     return InvalidField(flag, path, "a readable PEM file");
   }
-  return text;
+  return *std::move(text);
 }
 
 using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;

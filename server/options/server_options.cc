@@ -31,10 +31,9 @@ absl::Status SetByName(const std::vector<Option>& table,
 absl::Status ReadConfigFile(const std::string& path,
                             const std::vector<Option>& table) {
   std::ifstream file(path);
-  if (!file) {
-    return absl::InvalidArgumentError("--config is '" + path +
-                                      "', must be a readable file");
-  }
+  const absl::Status unreadable = absl::InvalidArgumentError(
+      "--config is '" + path + "', must be a readable file");
+  if (!file) return unreadable;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     line = Trimmed(line.substr(0, line.find('#')));
@@ -52,7 +51,8 @@ absl::Status ReadConfigFile(const std::string& path,
       return absl::InvalidArgumentError(place + std::string(status.message()));
     }
   }
-  return absl::OkStatus();
+  // A directory opens like a file.
+  return file.bad() ? unreadable : absl::OkStatus();
 }
 
 using Setting = std::pair<std::string, std::string>;

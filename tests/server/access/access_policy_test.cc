@@ -124,6 +124,24 @@ TEST(AccessPolicyTest, ErrorsNamePlaceFieldValueAndBound) {
               HasSubstr("token_sha256 is 2 characters, must be 64"));
   EXPECT_THAT(one(R"("name": 7, "methods": ["*"])"),
               HasSubstr("identities[0].name is 7, must be text"));
+  EXPECT_THAT(
+      ErrorOf(R"({"anonymous": {"methods": ["*"],
+                 "max_priority": 18446744073709551615}})"),
+      HasSubstr("max_priority is 18446744073709551615, must be an integer"));
+}
+
+TEST(AccessPolicyTest, WhatTwoIdentitiesShowIsAnError) {
+  const std::string digest(64, 'a'), upper(64, 'A');
+  const auto two = [](const std::string& a, const std::string& b) {
+    return ErrorOf(R"({"identities": [{"name": "a", "methods": ["*"], )" + a +
+                   R"(}, {"name": "b", "methods": ["Attend"], )" + b + "}]}");
+  };
+  EXPECT_THAT(two(R"("token_sha256": ")" + digest + '"',
+                  R"("token_sha256": ")" + upper + '"'),
+              HasSubstr("identities[1].token_sha256 is given twice"));
+  EXPECT_THAT(
+      two(R"("certificate_name": "x.y")", R"("certificate_name": "x.y")"),
+      HasSubstr("identities[1].certificate_name is x.y, must be one that no"));
 }
 
 }  // namespace
