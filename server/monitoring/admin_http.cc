@@ -21,6 +21,10 @@ constexpr char kContentPolicy[] =
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'";
 
+// A connection holds a thread while it says nothing, 10 s at most: browsers
+// open some ahead, and a probe must not wait behind them.
+constexpr char kThreads[] = "32";
+
 struct Answer {
   int code = 200;
   std::string type;
@@ -89,7 +93,7 @@ class AdminHttp::Impl {
         healthz_([this] { return HealthAnswer(callbacks_.why_not_live()); }),
         readyz_([this] { return HealthAnswer(callbacks_.why_not_ready()); }),
         server_(std::vector<std::string>{
-            "listening_ports", address, "num_threads", "4",
+            "listening_ports", address, "num_threads", kThreads,
             "request_timeout_ms", "10000", "enable_directory_listing", "no",
             "enable_keep_alive", "no"}) {
     server_.addHandler("/metrics$", metrics_);

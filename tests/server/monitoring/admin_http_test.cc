@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "tests/integration/http_get.h"
 
 namespace attendant::server {
@@ -78,6 +80,26 @@ TEST_F(AdminHttpTest, NothingElseIsServed) {
        {"POST /metrics", "PUT /metrics", "DELETE /metrics"}) {
     EXPECT_THAT(Ask(http_->port(), request), Not(HasSubstr(" 200 ")))
         << request;
+  }
+}
+
+TEST_F(AdminHttpTest, AProbeDoesNotWaitBehindSilentConnections) {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(http_->port()));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::vector<int> silent;
+  for (int i = 0; i < 12; ++i) {
+    silent.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(connect(silent.back(), reinterpret_cast<const sockaddr*>(&to),
+                      sizeof(to)),
+              0);
+  }
+  EXPECT_THAT(Ask(http_->port(), "GET /healthz"), HasSubstr(" 200 "));
+  for (const int fd : silent) {
+    char byte = 0;  // the server hung up on none of them to answer
+    EXPECT_EQ(recv(fd, &byte, 1, MSG_DONTWAIT), -1);
+    close(fd);
   }
 }
 
