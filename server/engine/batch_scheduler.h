@@ -23,6 +23,7 @@
 #include <mutex>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -91,9 +92,14 @@ class BatchScheduler final : public WorkSource {
   void ReportUnhealthy(const absl::Status& why) override;
 
  private:
+  struct Ended {
+    std::shared_ptr<ScheduledJob> job;
+    JobResult result;
+    SpentMemory spent;
+  };
   // What callers have to be told.
   struct Due {
-    std::deque<std::pair<std::shared_ptr<ScheduledJob>, JobResult>> ended;
+    std::deque<Ended> ended;
     // Items of jobs in parts that are done.
     std::deque<std::pair<std::shared_ptr<ScheduledJob>, ItemRange>> items;
   };
@@ -116,8 +122,10 @@ class BatchScheduler final : public WorkSource {
               const absl::Status& status);
   void EndExpired(Clock::time_point now);
   void EndSubmitted(const absl::Status& why);
-  void FinishItems(const Batch& batch);
-  void FinishItem(const Batch& batch, const WorkItem& item);
+  // Both hand out memory for when mu_ is not held.
+  void FinishItems(const Batch& batch, std::vector<SpentMemory>* spent);
+  void FinishItem(const Batch& batch, const WorkItem& item,
+                  std::vector<SpentMemory>* spent);
   bool MayTellAtOnce() const;
   Due TakeDue();
   void CountBatch(const Batch& batch, Clock::time_point now);

@@ -37,9 +37,10 @@ bool BatchScheduler::Reached(const WorkItem& item, Stage stage) {
 
 void BatchScheduler::Finish(Batch batch) {
   Due due;
+  std::vector<SpentMemory> spent;  // goes when the lock is no longer held
   {
     std::lock_guard lock(mu_);
-    FinishItems(batch);
+    FinishItems(batch, &spent);
     if (!MayTellAtOnce()) {
       if (!ended_.empty() || !items_done_.empty()) timer_.notify_one();
       return;
@@ -50,7 +51,8 @@ void BatchScheduler::Finish(Batch batch) {
   Tell(&due);
 }
 
-void BatchScheduler::FinishItems(const Batch& batch) {
+void BatchScheduler::FinishItems(const Batch& batch,
+                                 std::vector<SpentMemory>* spent) {
   std::set<ScheduledJob*> jobs;
   for (const WorkItem& item : batch.items) {
     ScheduledJob& job = *item.job;
@@ -59,16 +61,17 @@ void BatchScheduler::FinishItems(const Batch& batch) {
                            batch.intervals.end());
     }
   }
-  for (const WorkItem& item : batch.items) FinishItem(batch, item);
+  for (const WorkItem& item : batch.items) FinishItem(batch, item, spent);
   CountBatch(batch, options_.now());
 }
 
-void BatchScheduler::FinishItem(const Batch& batch, const WorkItem& item) {
+void BatchScheduler::FinishItem(const Batch& batch, const WorkItem& item,
+                                std::vector<SpentMemory>* spent) {
   ScheduledJob& job = *item.job;
   job.items_running -= 1;
   job.items_done += 1;
   if (job.state == ScheduledJob::State::kEnded) {
-    if (job.items_running == 0) ReleaseJobMemory(&job);
+    if (job.items_running == 0) spent->push_back(TakeSpentMemory(&job));
     return;
   }
   job.cost_left -= options_.limits.Cost(item.range.flops, item.range.bytes);
@@ -92,9 +95,9 @@ bool BatchScheduler::MayTellAtOnce() const {
       counts_.queued_requests + counts_.running_requests > 0) {
     return false;
   }
-  const auto& [job, result] = ended_.front();
-  return result.status.ok() && !job->in_parts() &&
-         ReplyBytes(*job->request) <= options_.told_at_once_bytes;
+  const Ended& ended = ended_.front();
+  return ended.result.status.ok() && !ended.job->in_parts() &&
+         ReplyBytes(*ended.job->request) <= options_.told_at_once_bytes;
 }
 
 void BatchScheduler::CountBatch(const Batch& batch, Clock::time_point now) {
@@ -164,12 +167,13 @@ void BatchScheduler::EndJob(const std::shared_ptr<ScheduledJob>& job,
   LeaveOrder(job.get());
   job->held_input = std::move(job->input);
   if (!status.ok()) job->held_output = std::move(job->output);
-  if (job->items_running == 0) ReleaseJobMemory(job.get());
+  SpentMemory spent;
+  if (job->items_running == 0) spent = TakeSpentMemory(job.get());
   job->result.status = status;
   FillStageTimes(job->submitted,
                  job->in_parts() ? job->input_complete.load() : job->submitted,
                  options_.now(), job->intervals, &job->result);
-  ended_.emplace_back(job, std::move(job->result));
+  ended_.push_back({job, std::move(job->result), std::move(spent)});
 }
 
 void BatchScheduler::Forget(ScheduledJob* job) {
@@ -243,7 +247,8 @@ int BatchScheduler::Tell(Due* due) {
   for (const auto& [job, range] : due->items) {
     if (job->item_done) job->item_done(range);
   }
-  for (auto& [job, result] : due->ended) {
+  for (auto& [job, result, spent] : due->ended) {
+    spent = SpentMemory();  // who is told finds room for what is next
     if (const auto done = std::move(job->done); done) done(std::move(result));
     std::lock_guard lock(mu_);
     present_.erase(job.get());

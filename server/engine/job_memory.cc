@@ -23,6 +23,11 @@ absl::Status TakeJobMemory(const JobPools& pools, int64_t retry_ms,
   const ValidatedRequest& request = *job->request;
   auto input = pools.host->Allocate(request.host_input_bytes());
   auto output = pools.host->Allocate(request.host_output_bytes());
+  // The job's at once, so that what was taken in vain goes when it goes.
+  if (input.ok()) job->input = *std::move(input);
+  if (output.ok()) {
+    job->output = std::make_shared<HostBlock>(*std::move(output));
+  }
   if (!input.ok() || !output.ok()) {
     return NoRoom("host memory pool", pools.host->used_bytes(),
                   pools.host->capacity_bytes(), job->bytes, retry_ms);
@@ -38,8 +43,6 @@ absl::Status TakeJobMemory(const JobPools& pools, int64_t retry_ms,
     job->device_output_offset =
         *offset + (request.input_bytes + kStep - 1) / kStep * kStep;
   }
-  job->input = *std::move(input);
-  job->output = std::make_shared<HostBlock>(*std::move(output));
   job->input_memory = job->input.data();
   job->output_memory = job->output->data();
   return absl::OkStatus();
@@ -55,11 +58,10 @@ void PlaceProblem(const JobPools& pools, ScheduledJob* job) {
   job->problem = Placed(*job->request, input, output);
 }
 
-void ReleaseJobMemory(ScheduledJob* job) {
-  job->held_input = HostBlock();
-  job->held_output.reset();
-  job->input_keeper.reset();
+SpentMemory TakeSpentMemory(ScheduledJob* job) {
   job->device_range = RangeHold();
+  return {std::move(job->held_input), std::move(job->held_output),
+          std::move(job->input_keeper)};
 }
 
 }  // namespace attendant::server

@@ -39,11 +39,11 @@ TEST_F(BatchSchedulerTest, TheHundredAndFirstGoesNextWhenAHundredCancel) {
   for (int i = 0; i < 100; ++i) jobs.push_back(Submit({.seqlen_q = 100}));
   const Submitted last = Submit({}, seconds(60));
   for (const Submitted& job : jobs) scheduler_->Cancel(job.job);
+  EXPECT_EQ(scheduler_->Snapshot().queued_requests, 1);
+  EXPECT_EQ(scheduler_->RunDue(), 100);
   // Their memory is back before anything else ran.
   const int64_t bytes = BlockBytes(*last.job->request);
   EXPECT_EQ(scheduler_->Snapshot().host_pool_used_bytes, used_before + bytes);
-  EXPECT_EQ(scheduler_->Snapshot().queued_requests, 1);
-  EXPECT_EQ(scheduler_->RunDue(), 100);
   for (const Submitted& job : jobs) {
     EXPECT_EQ(job.ended->result.status.code(), absl::StatusCode::kCancelled);
   }
@@ -110,8 +110,8 @@ TEST_F(BatchSchedulerTest, CancelBeforeSubmitEndsTheJobAtItsSubmit) {
   absl::Status status;
   (*job)->done = [&](JobResult result) { status = result.status; };
   scheduler_->Submit(*job);
-  EXPECT_EQ(pool_->used_bytes(), 0);
   scheduler_->RunDue();
+  EXPECT_EQ(pool_->used_bytes(), 0);
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
 }
 
