@@ -100,7 +100,8 @@ class IpcDoor final : public Door {
           options.client = &client_;
           return options;
         }()),
-        placed_([this, device, vmm = !options.takes_ipc](int64_t bytes) {
+        placed_([this, device, vmm = !options.takes_ipc](
+                    int64_t bytes, PlacedCalls::Deadline) {
           return cuda::MakeDeviceMemory(
               driver_, device, bytes, vmm,
               [this](const std::byte* base) { registrations_.Drop(base); });
@@ -184,7 +185,7 @@ class IpcDoor final : public Door {
       const absl::StatusOr<AttendArgs> named = Named(args, &held);
       if (!named.ok()) return named.status();
       if (held.empty() && may_place) {
-        return placed_.Attend(args, [&](const AttendArgs& placed) {
+        return placed_.Attend(args, end, [&](const AttendArgs& placed) {
           return Call(placed, end, stop, /*may_place=*/false);
         });
       }

@@ -11,6 +11,16 @@ namespace attendant::client {
 namespace {
 
 constexpr int64_t kAlignment = 256;
+constexpr std::chrono::seconds kPreparePatience{60};
+
+// `status`, unless the reason is that there is no time left.
+absl::Status EndedBy(PlacedCalls::Deadline deadline, absl::Status status) {
+  const bool late = std::chrono::steady_clock::now() >= deadline;
+  if (!late || (!status.ok() && !absl::IsUnavailable(status))) return status;
+  return absl::DeadlineExceededError(
+      absl::StrCat("the deadline passed before the call was sent",
+                   status.ok() ? "" : ": ", status.message()));
+}
 
 // Bytes of O and LSE; -1 if the arguments do not tell.
 struct AnswerBytes {
@@ -116,13 +126,17 @@ absl::Status MoveBack(const char* name, std::span<std::byte> to,
 }  // namespace
 
 absl::StatusOr<AttendResult> PlacedCalls::Attend(const AttendArgs& args,
+                                                 Deadline deadline,
                                                  const Call& call) {
   for (;;) {
     bool is_new = false;
-    absl::StatusOr<std::unique_ptr<DoorMemory>> memory = Take(args, &is_new);
-    if (!memory.ok()) return memory.status();
+    absl::StatusOr<std::unique_ptr<DoorMemory>> memory =
+        Take(args, deadline, &is_new);
+    if (!memory.ok()) return EndedBy(deadline, memory.status());
     absl::StatusOr<AttendArgs> moved = Moved(args, memory->get());
     if (!moved.ok()) return moved.status();
+    absl::Status in_time = EndedBy(deadline, absl::OkStatus());
+    if (!in_time.ok()) return in_time;
     absl::StatusOr<AttendResult> result = call(*moved);
     if (absl::IsNotFound(result.status()) && !is_new) {
       const std::lock_guard lock(mutex_);
@@ -144,7 +158,8 @@ absl::StatusOr<AttendResult> PlacedCalls::Attend(const AttendArgs& args,
 absl::StatusOr<AttendArgs> PlacedCalls::Prepare(const AttendArgs& args) {
   const absl::StatusOr<int64_t> bytes = BytesNeeded(args);
   if (!bytes.ok()) return bytes.status();
-  absl::StatusOr<std::unique_ptr<DoorMemory>> memory = make_(*bytes);
+  absl::StatusOr<std::unique_ptr<DoorMemory>> memory =
+      make_(*bytes, std::chrono::steady_clock::now() + kPreparePatience);
   if (!memory.ok()) return memory.status();
   absl::StatusOr<AttendArgs> moved = Moved(args, memory->get());
   const std::lock_guard lock(mutex_);
@@ -153,7 +168,7 @@ absl::StatusOr<AttendArgs> PlacedCalls::Prepare(const AttendArgs& args) {
 }
 
 absl::StatusOr<std::unique_ptr<DoorMemory>> PlacedCalls::Take(
-    const AttendArgs& args, bool* is_new) {
+    const AttendArgs& args, Deadline deadline, bool* is_new) {
   const absl::StatusOr<int64_t> bytes = BytesNeeded(args);
   if (!bytes.ok()) return bytes.status();
   {
@@ -169,7 +184,7 @@ absl::StatusOr<std::unique_ptr<DoorMemory>> PlacedCalls::Take(
     free_.clear();  // too small: they would only pile up
   }
   *is_new = true;
-  return make_(*bytes);
+  return make_(*bytes, deadline);
 }
 
 }  // namespace attendant::client

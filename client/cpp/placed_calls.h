@@ -3,6 +3,7 @@
 // elsewhere.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,21 +19,25 @@ namespace attendant::client {
 // Thread-safe.
 class PlacedCalls {
  public:
-  using MakeMemory =
-      std::function<absl::StatusOr<std::unique_ptr<DoorMemory>>(int64_t bytes)>;
+  using Deadline = std::chrono::steady_clock::time_point;
+  using MakeMemory = std::function<absl::StatusOr<std::unique_ptr<DoorMemory>>(
+      int64_t bytes, Deadline deadline)>;
   using Call =
       std::function<absl::StatusOr<AttendResult>(const AttendArgs& placed)>;
 
   explicit PlacedCalls(MakeMemory make) : make_(std::move(make)) {}
 
   // As Door's. A second `call`, with new memory, follows a NOT_FOUND in memory
-  // of an earlier call: the server has forgotten it.
-  absl::StatusOr<AttendResult> Attend(const AttendArgs& args, const Call& call);
+  // of an earlier call: the server has forgotten it. DEADLINE_EXCEEDED without
+  // a `call` that would begin after `deadline`.
+  absl::StatusOr<AttendResult> Attend(const AttendArgs& args, Deadline deadline,
+                                      const Call& call);
   absl::StatusOr<AttendArgs> Prepare(const AttendArgs& args);
 
  private:
   // Memory of an earlier call, if some is large enough.
   absl::StatusOr<std::unique_ptr<DoorMemory>> Take(const AttendArgs& args,
+                                                   Deadline deadline,
                                                    bool* is_new);
 
   const MakeMemory make_;

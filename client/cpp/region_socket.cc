@@ -16,7 +16,7 @@ namespace attendant::client {
 namespace {
 
 // No call of the socket's waits longer.
-void SetPatience(int socket, std::chrono::milliseconds patience) {
+void SetWaits(int socket, std::chrono::milliseconds patience) {
   timeval time{};
   time.tv_sec = patience.count() / 1000;
   time.tv_usec = patience.count() % 1000 * 1000;
@@ -37,7 +37,7 @@ absl::StatusOr<int> ConnectTo(const std::string& path,
     return absl::ResourceExhaustedError(
         absl::StrCat("socket: ", std::strerror(errno)));
   }
-  SetPatience(fd, patience);
+  SetWaits(fd, patience);
   if (connect(fd, reinterpret_cast<const sockaddr*>(&address),
               sizeof(address)) == 0) {
     return fd;
@@ -64,6 +64,10 @@ absl::StatusOr<std::unique_ptr<RegionSocket>> RegionSocket::Connect(
 }
 
 RegionSocket::~RegionSocket() { close(socket_); }
+
+void RegionSocket::SetPatience(std::chrono::milliseconds patience) {
+  SetWaits(socket_, patience);
+}
 
 absl::StatusOr<v1::RegionDoorReply> RegionSocket::Ask(
     const v1::RegionDoorRequest& request, int descriptor) {

@@ -22,6 +22,9 @@ class RegionSocket {
       std::chrono::milliseconds patience = std::chrono::seconds(60));
   ~RegionSocket();
 
+  // From now on (> 0).
+  void SetPatience(std::chrono::milliseconds patience);
+
   // `descriptor` -1 = none; it stays the caller's. UNAVAILABLE if the server
   // hung up or gave no answer, which ends the connection; the server's errors.
   absl::StatusOr<v1::RegionDoorReply> Ask(const v1::RegionDoorRequest& request,

@@ -5,6 +5,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -17,6 +18,17 @@ namespace {
 
 constexpr int64_t kAlignment = 256;
 
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+// 1 ms at least: the socket takes none for ever.
+std::chrono::milliseconds PatienceUntil(SteadyTime deadline) {
+  using std::chrono::milliseconds;
+  const auto left = std::chrono::duration_cast<milliseconds>(
+      deadline - std::chrono::steady_clock::now());
+  return std::clamp<milliseconds>(left, milliseconds(1),
+                                  std::chrono::seconds(60));
+}
+
 absl::Status SystemError(const char* what) {
   return absl::ResourceExhaustedError(
       absl::StrCat(what, ": ", std::strerror(errno)));
@@ -25,11 +37,13 @@ absl::Status SystemError(const char* what) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SharedTensors>> SharedTensors::Create(
-    const std::string& region_socket, const std::string& owner, int64_t bytes) {
+    const std::string& region_socket, const std::string& owner, int64_t bytes,
+    SteadyTime deadline) {
   std::unique_ptr<SharedTensors> shared(new SharedTensors);
   int memfd = -1;
   absl::Status status = shared->MakeMemory(bytes, &memfd);
-  if (status.ok()) status = shared->Register(region_socket, owner, memfd);
+  if (status.ok())
+    status = shared->Register(region_socket, owner, memfd, deadline);
   if (memfd >= 0) close(memfd);  // both sides have it mapped
   if (!status.ok()) return status;
   return shared;
@@ -51,11 +65,13 @@ absl::Status SharedTensors::MakeMemory(int64_t bytes, int* memfd) {
 }
 
 absl::Status SharedTensors::Register(const std::string& region_socket,
-                                     const std::string& owner, int memfd) {
+                                     const std::string& owner, int memfd,
+                                     SteadyTime deadline) {
   absl::StatusOr<std::unique_ptr<RegionSocket>> connected =
-      RegionSocket::Connect(region_socket, owner);
+      RegionSocket::Connect(region_socket, owner, PatienceUntil(deadline));
   if (!connected.ok()) return connected.status();
   socket_ = *std::move(connected);
+  socket_->SetPatience(PatienceUntil(deadline));
   v1::RegionDoorRequest hand_over;
   hand_over.mutable_register_memfd()->set_byte_length(range_.bytes);
   const auto reply = socket_->Ask(hand_over, memfd);

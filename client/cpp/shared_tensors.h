@@ -8,6 +8,7 @@
 // with a Client whose ClientOptions::region_owner is `owner`.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,10 +26,12 @@ class RegionSocket;
 class SharedTensors {
  public:
   // Errors: UNAVAILABLE if nobody listens at the socket; the server's;
-  // RESOURCE_EXHAUSTED if the system gives no memory.
+  // RESOURCE_EXHAUSTED if the system gives no memory. The server is not waited
+  // for beyond `deadline` or 60 s.
   static absl::StatusOr<std::unique_ptr<SharedTensors>> Create(
-      const std::string& region_socket, const std::string& owner,
-      int64_t bytes);
+      const std::string& region_socket, const std::string& owner, int64_t bytes,
+      std::chrono::steady_clock::time_point deadline =
+          std::chrono::steady_clock::time_point::max());
   ~SharedTensors();
 
   // Aligned to what a region asks for; null if there is no room left.
@@ -43,7 +46,8 @@ class SharedTensors {
   SharedTensors();
   absl::Status MakeMemory(int64_t bytes, int* memfd);
   absl::Status Register(const std::string& region_socket,
-                        const std::string& owner, int memfd);
+                        const std::string& owner, int memfd,
+                        std::chrono::steady_clock::time_point deadline);
 
   SharedRange range_;
   int64_t used_ = 0;

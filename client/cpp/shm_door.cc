@@ -37,13 +37,13 @@ class ShmDoor final : public Door {
  public:
   ShmDoor(Client client, std::string region_socket, std::string owner)
       : client_(std::move(client)),
-        placed_(
-            [socket = std::move(region_socket), owner = std::move(owner)](
-                int64_t bytes) -> absl::StatusOr<std::unique_ptr<DoorMemory>> {
-              auto shared = SharedTensors::Create(socket, owner, bytes);
-              if (!shared.ok()) return shared.status();
-              return std::make_unique<MemfdMemory>(*std::move(shared));
-            }) {}
+        placed_([socket = std::move(region_socket), owner = std::move(owner)](
+                    int64_t bytes, PlacedCalls::Deadline deadline)
+                    -> absl::StatusOr<std::unique_ptr<DoorMemory>> {
+          auto shared = SharedTensors::Create(socket, owner, bytes, deadline);
+          if (!shared.ok()) return shared.status();
+          return std::make_unique<MemfdMemory>(*std::move(shared));
+        }) {}
 
   const std::string& name() const override {
     static const std::string name = "shm";
@@ -56,13 +56,25 @@ class ShmDoor final : public Door {
   absl::StatusOr<AttendResult> Attend(const AttendArgs& args,
                                       std::chrono::nanoseconds timeout,
                                       std::stop_token stop) const override {
-    const auto call = [&](const AttendArgs& placed) {
-      absl::StatusOr<AttendResult> result =
-          client_.Attend(placed, timeout, stop);
+    const auto call = [&](const AttendArgs& placed,
+                          std::chrono::nanoseconds left) {
+      absl::StatusOr<AttendResult> result = client_.Attend(placed, left, stop);
       if (result.ok()) result->door = name();
       return result;
     };
-    return args.shared.empty() ? placed_.Attend(args, call) : call(args);
+    // A timeout that is none is refused by the client.
+    if (!args.shared.empty() || timeout.count() <= 0) {
+      return call(args, timeout);
+    }
+    using std::chrono::steady_clock;
+    const auto end = steady_clock::now() + std::min<std::chrono::nanoseconds>(
+                                               timeout, std::chrono::hours(24));
+    return placed_.Attend(args, end, [&](const AttendArgs& placed) {
+      // At least 1 ns: it was in time a moment ago.
+      return call(placed,
+                  std::max<std::chrono::nanoseconds>(
+                      end - steady_clock::now(), std::chrono::nanoseconds(1)));
+    });
   }
 
   absl::StatusOr<AttendArgs> Prepare(const AttendArgs& args) override {

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <string>
 
+#include "client/cpp/shared_tensors.h"
+
 namespace attendant::client {
 namespace {
 
@@ -46,6 +48,16 @@ TEST(RegionSocketTest, AServerThatStandsStillIsNotWaitedForForEver) {
                                             std::chrono::milliseconds(50));
   EXPECT_TRUE(absl::IsUnavailable(socket.status())) << socket.status();
   EXPECT_THAT(socket.status().message(), HasSubstr("no answer"));
+}
+
+TEST(RegionSocketTest, MemoryIsNotSharedBeyondADeadline) {
+  SilentServer server;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto shared =
+      SharedTensors::Create(server.path(), std::string(32, 'o'), 4096,
+                            begin + std::chrono::milliseconds(50));
+  EXPECT_TRUE(absl::IsUnavailable(shared.status())) << shared.status();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 
 TEST(RegionSocketTest, NobodyListensThere) {
