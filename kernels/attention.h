@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -60,6 +61,10 @@ struct LaunchContext {
   // fills the first and enqueues its copy into the second on the stream.
   void* host_descriptors = nullptr;
   void* device_descriptors = nullptr;
+  // CPU only. True, from some time on for good, if nobody wants the results any
+  // more: Launch then soon returns CANCELLED, and they are undefined. Asked
+  // often, by all threads at once. Null: never.
+  const std::function<bool()>* unwanted = nullptr;
 };
 
 // A kernel's share of a plan. Written by each kernel, held by AttentionPlan.

@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu_attention.h"
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -97,13 +98,17 @@ class CpuPlan final : public KernelPlan {
                        num_threads_);
     const SimdKernels& simd = ActiveSimdKernels();
     const auto run = [&](int64_t task, int thread) {
-      RunTask(simd, task, scratch + thread * memory_.scratch, slots);
+      RunTask(simd, task, scratch + thread * memory_.scratch, context.unwanted,
+              slots);
     };
     if (context.thread_pool == nullptr) {
       for (int64_t task = 0; task < num_tasks_; ++task) run(task, 0);
     } else {
       context.thread_pool->ParallelFor(
           num_tasks_, run, [this](int64_t task) { return FirstOfHead(task); });
+    }
+    if (context.unwanted != nullptr && (*context.unwanted)()) {
+      return absl::CancelledError("the results are not wanted any more");
     }
     return absl::OkStatus();
   }
@@ -136,6 +141,7 @@ class CpuPlan final : public KernelPlan {
   }
 
   void RunTask(const SimdKernels& simd, int64_t number, float* scratch,
+               const std::function<bool()>* unwanted,
                PartialSlots& slots) const {
     const Unit& unit = UnitOf(number);
     const WorkSplit& split = unit.split;
@@ -156,8 +162,13 @@ class CpuPlan final : public KernelPlan {
     task.key_end =
         std::min(task.sequence().len_kv, task.key_begin + split.chunk);
     task.partial = nullptr;
-    if (split.splits == 1) return Attend(simd, task, split, scratch);
+    task.unwanted = unwanted;
+    if (split.splits == 1) {
+      if (!task.IsUnwanted()) Attend(simd, task, split, scratch);
+      return;
+    }
 
+    // Unwanted or not: a slot is free again when all of its group have left.
     float* const partials = slots.Enter(group, split.splits);
     task.partial = partials + part * (task.row_end - task.row_begin) *
                                   PartialPitch(*task.problem);

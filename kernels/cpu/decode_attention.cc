@@ -54,7 +54,7 @@ class DecodeRun {
     if (all.begin >= all.end) return;
     int64_t block = task_.key_begin +
                     (all.begin - task_.key_begin) / kDecodeBlock * kDecodeBlock;
-    for (; block < all.end; block += kDecodeBlock) {
+    for (; block < all.end && !task_.IsUnwanted(); block += kDecodeBlock) {
       Step(block,
            static_cast<int>(std::min<int64_t>(all.end - block, kDecodeBlock)));
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "kernels/cpu/simd_kernels.h"
 #include "kernels/problem.h"
@@ -19,7 +20,10 @@ struct AttentionTask {
   // Null: the keys are all; O and LSE are written. Else [row_end - row_begin]
   // rows of PartialPitch floats each: O not yet divided, maximum, sum.
   float* partial;
+  // As LaunchContext's: what is left of the keys may be left out.
+  const std::function<bool()>* unwanted = nullptr;
 
+  bool IsUnwanted() const { return unwanted != nullptr && (*unwanted)(); }
   const SequenceBounds& sequence() const { return problem->sequence(b); }
   int64_t query_row(int64_t r) const { return r / problem->group_size(); }
   int64_t query_head(int64_t r) const {

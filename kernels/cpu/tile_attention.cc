@@ -153,7 +153,7 @@ class TileRun {
     if (begin >= end) return;
     int64_t block =
         task_.key_begin + (begin - task_.key_begin) / kKeyBlock * kKeyBlock;
-    for (; block < end; block += kKeyBlock) {
+    for (; block < end && !task_.IsUnwanted(); block += kKeyBlock) {
       const int64_t skip = std::max<int64_t>(0, begin - block);
       KeyBlock(block + skip / kernels_.key_step * kernels_.key_step,
                std::min(block + kKeyBlock, end));

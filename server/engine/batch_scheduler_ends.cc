@@ -164,6 +164,7 @@ void BatchScheduler::EndJob(const std::shared_ptr<ScheduledJob>& job,
   submitted_.erase({job->deadline, job});
   LeaveQueue(job.get());
   job->state = ScheduledJob::State::kEnded;
+  job->ended = true;
   LeaveOrder(job.get());
   job->held_input = std::move(job->input);
   if (!status.ok()) job->held_output = std::move(job->output);

@@ -1,8 +1,12 @@
 #include "server/engine/cpu_executor.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+
+#include "kernels/base/status_macros.h"
 
 namespace attendant::server {
 
@@ -75,11 +79,20 @@ absl::Status CpuExecutor::Launch() {
   context.thread_pool = pool_;
   batch.workspace_bytes = planned_.plan.workspace_bytes();
   context.workspace = Workspace(batch.workspace_bytes);
+  const std::function<bool()> unwanted = [&batch] {
+    return std::all_of(batch.items.begin(), batch.items.end(),
+                       [](const WorkItem& item) -> bool {
+                         return item.job->ended.load(std::memory_order_relaxed);
+                       });
+  };
+  context.unwanted = &unwanted;
+  RETURN_IF_ERROR(planned_.plan.Launch(context));
+  // Not of a launch that was given up: it tells nothing of the device's speed.
   batch.launches = 1;
   for (const WorkItem& item : batch.items) {
     batch.launched_flops += item.range.flops;
   }
-  return planned_.plan.Launch(context);
+  return absl::OkStatus();
 }
 
 std::byte* CpuExecutor::Workspace(int64_t bytes) {

@@ -1,6 +1,7 @@
 // A job as the scheduler and the executors see it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -35,6 +36,10 @@ struct ScheduledJob : AttentionJob {
   // Pointers in the memory of the device that computes.
   kernels::AttentionProblem problem;
   bool has_uncovered_rows = false;
+
+  // Set for good with State::kEnded, and read by executors without the mutex:
+  // what they compute for it is not wanted any more.
+  std::atomic<bool> ended = false;
 
   // Guarded by the scheduler's mutex.
   State state = State::kAdmitted;

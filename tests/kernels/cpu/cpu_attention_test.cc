@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <string>
 #include <thread>
@@ -157,6 +158,29 @@ TEST(CpuPlanTest, RefusesMoreThreadsThanPlannedAndAMissingWorkspace) {
             absl::StatusCode::kInvalidArgument);
   context.workspace = workspace.data();
   EXPECT_TRUE((*plan)->Launch(context).ok());
+}
+
+TEST(CpuPlanTest, ALaunchThatNobodyWantsAnyMoreEndsEarly) {
+  ThreadPool pool(2);
+  for (const int64_t seqlen_q : {1, 300}) {  // keys are split, or not
+    ProblemOptions options;
+    options.seqlen_q = seqlen_q;
+    options.seqlen_kv = 5000;
+    HostProblem host(options);
+    const AttentionProblem* const problems[] = {&host.problem()};
+    const auto plan = Plan({.num_sms = 2}, problems);
+    ASSERT_TRUE(plan.ok());
+    std::vector<float> workspace((*plan)->workspace_bytes() / sizeof(float));
+    LaunchContext context{.thread_pool = &pool, .workspace = workspace.data()};
+    std::atomic<int> asked{0};
+    const std::function<bool()> after_three = [&] { return ++asked > 3; };
+    context.unwanted = &after_three;
+    EXPECT_TRUE(absl::IsCancelled((*plan)->Launch(context)));
+    const std::function<bool()> never = [] { return false; };
+    context.unwanted = &never;
+    ASSERT_TRUE((*plan)->Launch(context).ok());
+    EXPECT_TRUE(MatchesOracle(host));
+  }
 }
 
 TEST(CpuPlanTest, LaunchesShareAPool) {

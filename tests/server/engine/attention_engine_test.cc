@@ -350,6 +350,27 @@ TEST_F(AttentionEngineTest, AJobThatExpiresGetsItsAnswerOnTime) {
   EXPECT_LT(lateness, std::chrono::milliseconds(250));
 }
 
+TEST_F(AttentionEngineTest, WhatNobodyWaitsForIsGivenUp) {
+  if (OnGpu()) GTEST_SKIP() << "a launch on a GPU runs to its end";
+  for (const int64_t heads : {1, 64}) {  // few rows, and tiles of them
+    SCOPED_TRACE(heads);
+    // Many minutes of work in one item from a few bytes: a stride of 0.
+    auto request = MakeRequest({.num_q_heads = heads, .head_dim = 256});
+    request->problem.sequences[0].len_kv = int64_t{1} << 30;
+    request->problem.k.row_stride = request->problem.v.row_stride = 0;
+    auto job = engine_->Admit(std::move(request), Clock::now() + seconds(600));
+    ASSERT_TRUE(job.ok()) << job.status();
+    FillInput(*(*job)->request, 1, (*job)->input.data());
+    std::promise<JobResult> done;
+    (*job)->done = [&](JobResult result) { done.set_value(result); };
+    engine_->Submit(*job);
+    while (engine_->Snapshot().running_requests == 0) std::this_thread::yield();
+    engine_->Cancel(*job);
+    EXPECT_TRUE(absl::IsCancelled(done.get_future().get().status));
+    EXPECT_TRUE(Ask({}, 2).result.get().status.ok());
+  }
+}
+
 TEST_F(AttentionEngineTest, ChaosLeavesNothingBehind) {
   const std::vector<RequestOptions> shapes = MixedShapes();
   constexpr int kCallers = 4, kCalls = 100;
