@@ -6,6 +6,7 @@ import dataclasses
 import ipaddress
 
 from attendant.errors import invalid_field
+from attendant.options import text
 
 # With these gRPC reads the target by itself.
 SCHEMES = ("ipv4", "ipv6", "dns", "unix", "unix-abstract", "vsock", "xds")
@@ -43,6 +44,8 @@ class Connection:
     stall_timeout: float = 20.0
 
     def __post_init__(self) -> None:
+        for field in ("target", "server_name", "token"):
+            text(field, getattr(self, field), shown=field != "token")
         if (self.client_certificate is None) != (self.client_key is None):
             raise invalid_field(
                 "client_certificate", "alone", "given together with client_key"
@@ -90,7 +93,10 @@ class Connection:
 
 
 def check_timeout(timeout: float) -> float:
-    """Seconds > 0: a deadline is required."""
+    """Seconds > 0: a deadline is required. A day at most, as in C++.
+
+    A float of Python's own: numpy's smaller ones would round the clock's time.
+    """
     if not timeout > 0:
         raise invalid_field("timeout", timeout, "> 0 seconds")
-    return timeout
+    return float(min(timeout, 86_400.0))

@@ -19,7 +19,13 @@ from attendant.reply import decode_response, decode_server_info
 from attendant.request import encode_request
 from attendant.results import AttendResult, ServerInfo
 from attendant.retry import RetryPolicy
-from attendant.views import as_numpy, is_torch, writable_view
+from attendant.views import (
+    as_numpy,
+    check_answer_dtype,
+    is_torch,
+    view_of,
+    writable_view,
+)
 
 ATTEND = "/attendant.v1.AttentionService/Attend"
 GET_SERVER_INFO = "/attendant.v1.AttentionService/GetServerInfo"
@@ -72,9 +78,11 @@ def _written(field: str, answer: Any, given: Any, model: Any) -> Any:
     """The answer in the memory that was given for it, in the model's library."""
     if given is not None:
         view = writable_view(field, given)
-        if view.shape != answer.shape or view.num_bytes != answer.nbytes:
+        if view.shape != answer.shape:
             raise invalid_field(f"{field}.shape", view.shape, str(answer.shape))
-        as_numpy(field, given)[...] = answer
+        check_answer_dtype(field, view, view_of(field, answer, "bf16").dtype)
+        memory = as_numpy(field, given)
+        memory[...] = answer.view(memory.dtype)  # uint16 holds bf16's bits
         return given
     if not is_torch(model) or answer is None:
         return answer

@@ -23,19 +23,22 @@ from attendant.options import (
     DTYPE_BOOL,
     DTYPE_BOOL_BITS,
     DTYPES,
-    LAYOUTS,
     LISTS,
-    Array,
     AttendOptions,
     check_names,
     choose,
     dtype_number,
+    integer,
+    layout_number,
+    numbers,
+    text,
 )
 from attendant.views import (
     CUDA,
     View,
     address_of,
     as_numpy,
+    check_answer_dtype,
     empty_like,
     is_torch,
     view_of,
@@ -81,8 +84,8 @@ class Call:
         self.args = types.Args()
         self.args.struct_size = ctypes.sizeof(types.Args)
         self._keep: list[object] = []
-        layout = options.get("layout", "bshd")
-        self.args.layout = choose("layout", LAYOUTS, layout)
+        layout = options.get("layout") or "bshd"
+        self.args.layout = layout_number(options)
         self._dtype = options.get("dtype")
         views = {
             name: self._add(name, tensor)
@@ -159,14 +162,14 @@ class Call:
             if value is None or name in _ELSEWHERE:
                 continue
             if name in _INTEGERS:
-                self._set(name, int(value))
+                self._set(name, integer(name, value))
             elif name in _PRESENT:
                 self._set(name, value)
                 self.args.present |= _PRESENT[name]
             elif name in LISTS:
                 self._add_list(name, value)
             elif name in _TEXTS:
-                setattr(self.args, name, value.encode())
+                setattr(self.args, name, text(name, value))
             elif name == "alignment":
                 self.args.alignment = choose(name, ALIGNMENTS, value)
             elif name == "dropout_p":
@@ -189,11 +192,7 @@ class Call:
     def _add_list(self, name: str, values: Any) -> None:
         if is_cuda(values):
             values = values.cpu()
-        array: Array = np.asarray(values).reshape(-1)
-        wanted = np.dtype(LISTS[name])
-        if array.dtype != wanted:
-            array = _converted(name, array, wanted)
-        array = np.ascontiguousarray(array)
+        array = np.ascontiguousarray(numbers(name, values))
         setattr(self.args, name, address_of(array))
         setattr(self.args, f"num_{name}", array.size)
         self._keep.append(array)
@@ -203,10 +202,11 @@ class Call:
     ) -> None:
         """Memory for the answer, where what was asked says how much."""
         shapes = _answer_shapes(views, layout, self.args.num_q_heads)
-        if shapes is not None and self.out is None:
+        dtypes = {"lse": DTYPES["fp32"]}
+        if shapes is not None:
             first = views["qkv"] if "qkv" in views else views["q"]
-            dtype = self.args.output_dtype or first.dtype
-            if dtype in DTYPES.values():
+            dtypes["out"] = dtype = self.args.output_dtype or first.dtype
+            if self.out is None and dtype in DTYPES.values():
                 self.out = empty_like(self.model, dtype, shapes[0])
         if shapes is not None and self.args.return_lse and self.lse is None:
             self.lse = empty_like(self.model, DTYPES["fp32"], shapes[1])
@@ -219,18 +219,12 @@ class Call:
                 raise invalid_field(
                     f"{name}.shape", view.shape, str(shapes[name == "lse"])
                 )
+            if name in dtypes:
+                check_answer_dtype(name, view, dtypes[name])
             buffer = getattr(self.args, name)
             buffer.data = view.pointer
             buffer.num_bytes = view.num_bytes
             self._keep.append(view.keep)
-
-
-def _converted(name: str, array: Array, wanted: np.dtype[Any]) -> Array:
-    converted = array.astype(wanted)
-    exact = array.size == 0 or wanted.kind == "f" or np.array_equal(converted, array)
-    if not exact:
-        raise invalid_field(name, array.tolist(), f"values of {wanted}")
-    return converted
 
 
 def _answer_shapes(

@@ -145,7 +145,10 @@ def _key(q: Any, k: Any, v: Any, options: AttendOptions) -> Any:
 def prepare(q: Any, k: Any, v: Any, options: AttendOptions) -> Call | QuickCall:
     """The struct for a call. Errors as Call."""
     key = _key(q, k, v, options)
-    template = None if key is None else _templates.get(key)
+    try:
+        template = None if key is None else _templates.get(key)
+    except TypeError:  # an option that is no number or name
+        key = template = None
     if template is None:
         call = Call(q, k, v, options)
         if key is not None and call.args.out.data:

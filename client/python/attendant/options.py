@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
+import numpy as np
 import numpy.typing as npt
 
 from attendant.errors import invalid_field
@@ -78,7 +80,8 @@ LISTS = {
 
 def choose(field: str, choices: dict[Any, int], value: object) -> int:
     """The number of a name. INVALID_ARGUMENT for another name."""
-    number = choices.get(value)
+    known = value is None or isinstance(value, str)
+    number = choices.get(value) if known else None
     if number is None:
         names = ", ".join(str(choice) for choice in choices if choice is not None)
         raise invalid_field(field, value, f"one of {names}")
@@ -88,6 +91,48 @@ def choose(field: str, choices: dict[Any, int], value: object) -> int:
 def dtype_number(field: str, name: str | None) -> int:
     """fp32, fp16 or bf16 as the wire's number; None = unset."""
     return 0 if name is None else choose(field, DTYPES, name)
+
+
+def layout_number(options: AttendOptions) -> int:
+    """The layout as the wire's number; None = unset."""
+    layout = options.get("layout")
+    return choose("layout", LAYOUTS, "bshd" if layout is None else layout)
+
+
+def integer(field: str, value: Any) -> int:
+    """An int, or what stands for one exactly. INVALID_ARGUMENT for all else."""
+    try:
+        return int(value) if isinstance(value, np.bool_) else operator.index(value)
+    except TypeError as error:
+        raise invalid_field(field, value, "an integer") from error
+
+
+def text(field: str, value: Any, *, shown: bool = True) -> bytes:
+    """UTF-8. INVALID_ARGUMENT for what is no text, or none that C can read."""
+    try:
+        encoded = value.encode() if isinstance(value, str) else b"\0"
+    except UnicodeEncodeError:
+        encoded = b"\0"
+    if b"\0" in encoded:
+        given = ascii(value) if shown else "another"
+        raise invalid_field(field, given, "text without byte 0")
+    return encoded
+
+
+def numbers(field: str, values: Any) -> Array:
+    """A list of LISTS as one dimension of its type. INVALID_ARGUMENT for others."""
+    wanted = np.dtype(LISTS[field])
+    array: Array = np.asarray(values).reshape(-1)
+    if array.dtype == wanted:
+        return array
+    bound = f"values of {wanted}"
+    try:
+        converted = array.astype(wanted)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise invalid_field(field, array.tolist(), bound) from error
+    if array.size > 0 and wanted.kind != "f" and not np.array_equal(converted, array):
+        raise invalid_field(field, array.tolist(), bound)
+    return converted
 
 
 def check_names(options: AttendOptions) -> None:

@@ -9,12 +9,14 @@ import numpy as np
 from attendant.errors import invalid_field
 from attendant.options import (
     ALIGNMENTS,
-    LAYOUTS,
     LISTS,
     AttendOptions,
     check_names,
     choose,
     dtype_number,
+    layout_number,
+    numbers,
+    text,
 )
 from attendant.tensor import encode, encode_mask_bits
 from attendant.v1 import attention_pb2 as pb
@@ -33,9 +35,7 @@ _VALUES = (
     "window_right",
     "return_lse",
     "dropout_p",
-    "request_id",
     "priority",
-    "ordering_key",
 )
 
 
@@ -44,18 +44,20 @@ def _set_options(request: pb.AttendRequest, options: AttendOptions) -> None:
     given: dict[str, Any] = dict(options)
     for name in LISTS:
         if given.get(name) is not None:
-            values = np.asarray(given[name]).reshape(-1).tolist()
-            getattr(request, name).extend(values)
+            getattr(request, name).extend(numbers(name, given[name]).tolist())
+    for name in ("request_id", "ordering_key"):
+        if given.get(name) is not None:
+            setattr(request, name, text(name, given[name]).decode())
     for name in _VALUES:
         if given.get(name) is not None:
             try:
                 setattr(request, name, given[name])
             except (TypeError, ValueError) as error:
                 raise invalid_field(name, given[name], str(error)) from error
-    numbers: Any = request  # protobuf's stubs want their own enums
-    numbers.alignment = choose("alignment", ALIGNMENTS, options.get("alignment"))
-    numbers.compute_dtype = dtype_number("compute_dtype", options.get("compute_dtype"))
-    numbers.output_dtype = dtype_number("output_dtype", options.get("output_dtype"))
+    loose: Any = request  # protobuf's stubs want their own enums
+    loose.alignment = choose("alignment", ALIGNMENTS, options.get("alignment"))
+    loose.compute_dtype = dtype_number("compute_dtype", options.get("compute_dtype"))
+    loose.output_dtype = dtype_number("output_dtype", options.get("output_dtype"))
 
 
 def _varint(value: int) -> bytes:
@@ -71,7 +73,7 @@ def encode_request(q: Any, k: Any, v: Any, options: AttendOptions) -> bytes:
     """The bytes of an AttendRequest: specs and options first, tensors last."""
     request = pb.AttendRequest()
     _set_options(request, options)
-    layout = choose("layout", LAYOUTS, options.get("layout", "bshd"))
+    layout = layout_number(options)
     tensors = {"q": q, "k": k, "v": v, "qkv": options.get("qkv")}
     encoded = {
         name: encode(name, as_numpy(name, array), layout, options.get("dtype"))

@@ -50,7 +50,7 @@ def encode(
         layout=number,
     )
     repeats = [
-        stride == 0 and size > 1
+        stride == 0 and size > 1 and array.size > 0
         for size, stride in zip(array.shape[:-1], array.strides[:-1])
     ]
     if any(repeats):

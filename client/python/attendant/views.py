@@ -12,7 +12,7 @@ import numpy as np
 
 from attendant.dlpack import Lent
 from attendant.errors import invalid_field
-from attendant.options import DTYPE_BOOL, DTYPES, Array
+from attendant.options import DTYPE_BOOL, DTYPE_NAMES, DTYPES, Array
 
 try:
     import ml_dtypes
@@ -214,6 +214,8 @@ def view_of(field: str, tensor: Any, integers_hold: str | None = None) -> View:
 
 def writable_view(field: str, tensor: Any) -> View:
     """As view_of, of memory that an answer is written into."""
+    if isinstance(tensor, (list, tuple)):  # numpy would make a copy of it
+        raise invalid_field(field, type(tensor).__name__, "an array")
     view = view_of(field, tensor, "bf16")
     copied = is_torch(tensor) and view.keep is not tensor
     if isinstance(tensor, np.ndarray):
@@ -221,6 +223,13 @@ def writable_view(field: str, tensor: Any) -> View:
     if view.strides is not None or copied:
         raise invalid_field(field, "a view or read-only", "contiguous and writable")
     return view
+
+
+def check_answer_dtype(field: str, view: View, dtype: int) -> None:
+    """INVALID_ARGUMENT if the answer's bits would mean something else there."""
+    if view.dtype != dtype:
+        names = DTYPE_NAMES
+        raise invalid_field(f"{field}.dtype", names[view.dtype], names[dtype])
 
 
 def as_numpy(field: str, tensor: Any) -> Array:
