@@ -1,12 +1,15 @@
 #include "client/cpp/cli/bench/bench_shape.h"
 
 #include <algorithm>
-#include <cctype>
+#include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <new>
 #include <random>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/cpp/cli/equal_sequences.h"
@@ -41,11 +44,34 @@ void FillRandom(uint64_t seed, DataType dtype, int64_t elements,
   }
 }
 
-std::byte* Allocate(int64_t bytes, BenchRequest* request) {
+absl::StatusOr<std::byte*> Allocate(int64_t bytes, BenchRequest* request) {
   // Every page is touched here, not in the first timed call.
-  request->memory.push_back(
-      std::make_unique<std::byte[]>(std::max<int64_t>(bytes, 1)));
+  const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+  std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[size]());
+  if (memory == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the system gives no ", bytes, " bytes for a tensor"));
+  }
+  request->memory.push_back(std::move(memory));
   return request->memory.back().get();
+}
+
+// No tensor of it is larger than this: what is computed of it fits 64 bits.
+constexpr int64_t kMostElements = int64_t{1} << 40;
+
+bool IsBounded(const BenchShape& s) {
+  const auto fits = [&](int64_t seqlen, int64_t heads, int64_t dim) {
+    int64_t elements = s.batch;
+    for (const int64_t size : {seqlen, heads, dim}) {
+      if (__builtin_mul_overflow(elements, size, &elements)) return false;
+    }
+    return elements <= kMostElements;
+  };
+  return fits(s.seqlen_q, s.num_q_heads, s.head_dim) &&
+         fits(s.seqlen_q, s.num_q_heads, s.head_dim_v) &&
+         fits(s.seqlen_k, s.num_kv_heads, s.head_dim) &&
+         fits(s.seqlen_k, s.num_kv_heads, s.head_dim_v) &&
+         fits(s.seqlen_q, s.num_q_heads, 1);
 }
 
 }  // namespace
@@ -55,7 +81,7 @@ absl::StatusOr<BenchShape> ParseShape(const std::string& text) {
   for (size_t at = 0; at < text.size();) {
     const char letter = text[at++];
     const size_t begin = at;
-    while (at < text.size() && std::isdigit(text[at]) != 0) ++at;
+    while (at < text.size() && absl::ascii_isdigit(text[at])) ++at;
     int64_t size;
     if (std::strchr("bsqkhgdv", letter) == nullptr ||
         !absl::SimpleAtoi(text.substr(begin, at - begin), &size) ||
@@ -79,6 +105,9 @@ absl::StatusOr<BenchShape> ParseShape(const std::string& text) {
   shape.num_kv_heads = size_of('g', shape.num_q_heads);
   shape.head_dim = size_of('d', 0);
   shape.head_dim_v = size_of('v', shape.head_dim);
+  if (!IsBounded(shape)) {
+    return InvalidField("--shapes", text, "of at most 2^40 elements a tensor");
+  }
   return shape;
 }
 
@@ -130,20 +159,30 @@ absl::StatusOr<BenchRequest> MakeBenchRequest(const BenchShape& s,
   for (const auto& [view, shape] : tensors) {
     const absl::StatusOr<int64_t> elements = NumElements(shape);
     if (!elements.ok()) return elements.status();
-    std::byte* data = Allocate(NumBytes(options.dtype, *elements), &request);
-    FillRandom(seed++, options.dtype, *elements, data);
-    *view = TensorView{data, options.dtype, shape, {}};
+    const absl::StatusOr<std::byte*> data =
+        Allocate(NumBytes(options.dtype, *elements), &request);
+    if (!data.ok()) return data.status();
+    FillRandom(seed++, options.dtype, *elements, *data);
+    *view = TensorView{*data, options.dtype, shape, {}};
   }
   const absl::StatusOr<int64_t> out_elements =
       NumElements(sizes(s.seqlen_q, s.num_q_heads, s.head_dim_v));
   if (!out_elements.ok()) return out_elements.status();
   const int64_t out_bytes = NumBytes(options.dtype, *out_elements);
-  args.out = {Allocate(out_bytes, &request), static_cast<size_t>(out_bytes)};
+  const absl::StatusOr<std::byte*> out = Allocate(out_bytes, &request);
+  if (!out.ok()) return out.status();
+  args.out = {*out, static_cast<size_t>(out_bytes)};
   if (options.return_lse) {
     const int64_t bytes = s.batch * s.num_q_heads * s.seqlen_q * 4;
-    args.lse = {Allocate(bytes, &request), static_cast<size_t>(bytes)};
+    const absl::StatusOr<std::byte*> lse = Allocate(bytes, &request);
+    if (!lse.ok()) return lse.status();
+    args.lse = {*lse, static_cast<size_t>(bytes)};
   }
   if (options.layout == Layout::kTHD) {
+    if (s.batch * std::max(s.seqlen_q, s.seqlen_k) > INT32_MAX) {
+      return InvalidField("--shapes", ShapeText(s),
+                          "of at most 2^31 - 1 rows in layout thd");
+    }
     args.cu_seqlens_q = EqualSequences(s.batch, s.seqlen_q);
     args.cu_seqlens_k = EqualSequences(s.batch, s.seqlen_k);
   }

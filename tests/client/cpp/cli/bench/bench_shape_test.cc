@@ -27,7 +27,9 @@ TEST(BenchShape, ReadsLettersInAnyOrder) {
 TEST(BenchShape, NamesWhatIsNoShape) {
   for (const char* text :
        {"", "s128", "h16d128", "s128h16", "q1h1d64", "s1s2h1d1", "x1s1h1d1",
-        "sh1d1", "s-1h1d1", "s99999999999h1d1", "1s1h1d1", "s1h1d64,"}) {
+        "sh1d1", "s2147483647h2147483647d2147483647", "b2147483647s512h2d1",
+        "q2147483647k1h1024d0", "s1h1d1\xc3\xa9", "s-1h1d1", "s99999999999h1d1",
+        "1s1h1d1", "s1h1d64,"}) {
     const auto shape = ParseShape(text);
     ASSERT_FALSE(shape.ok()) << text;
     EXPECT_EQ(GetErrorDetail(shape.status())->field, "--shapes");
@@ -53,6 +55,15 @@ TEST(BenchShape, MakesARequestOfIt) {
       EXPECT_THAT(args.q.shape, ElementsAre(2, 3, 4, 8));
     }
   }
+}
+
+TEST(BenchShape, BordersOfSequencesAreOf32Bits) {
+  const BenchShape shape = *ParseShape("b2s1073741824h0d1");
+  EXPECT_TRUE(MakeBenchRequest(shape, {}).ok());
+  const absl::Status status =
+      MakeBenchRequest(shape, {Layout::kTHD, DataType::kFloat16, false, false})
+          .status();
+  EXPECT_EQ(GetErrorDetail(status)->field, "--shapes") << status;
 }
 
 }  // namespace
