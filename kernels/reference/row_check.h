@@ -2,8 +2,12 @@
 //   max |O - O64| <= 2 max |O_plain - O64| + 1e-5 max |V|, over the rows;
 //   |LSE - LSE64| <= 1e-3 (16-bit inputs) or 1e-5 max(1, |LSE|) (fp32).
 // Where the plain implementation was luckier than half a unit of the largest O,
-// that half unit stands for its error; LSE may be off by its own rounding. For
-// programs that check themselves: costs a pass over the keys of each row.
+// that half unit stands for its error; LSE may be off by its own rounding. Not
+// judged: rows whose scores fp32 does not hold to 1e-4 (16-bit inputs: 1e-3;
+// they overflow, or are so large that the order of adding decides), and those
+// whose |V| times keys it does not hold; what lies below fp32's least normal
+// number may count as 0. For programs that check themselves: costs a pass over
+// the keys of each row.
 #pragma once
 
 #include <cstdint>

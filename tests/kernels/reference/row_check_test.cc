@@ -106,6 +106,30 @@ TEST(RowCheck, NanMustStandWhereItShouldAndNowhereElse) {
   EXPECT_TRUE(std::isinf(CheckAll(nan).worst));
 }
 
+// Callers may send such numbers: they raise no alarm.
+TEST(RowCheck, WhatFp32DoesNotHoldIsNotJudged) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    HostProblem scores(Options(dtype));
+    SetOut(&scores, 0, kNan);
+    EXPECT_GT(CheckAll(scores).worst, 1);
+    scores.problem().softmax_scale = 3.4e38f;
+    kernels::reference::Plain(scores.problem());
+    SetOut(&scores, 0, kNan);
+    EXPECT_LE(CheckAll(scores).worst, 1) << CheckAll(scores).Describe();
+
+    HostProblem sums(Options(dtype));
+    auto* v = const_cast<void*>(sums.problem().v.data);
+    for (int64_t i = 0; i < 2 * 45 * 2 * 24; ++i) {
+      kernels::StoreFromFloat(v, dtype, i, 3e38f);
+    }
+    kernels::reference::Plain(sums.problem());
+    EXPECT_LE(CheckAll(sums).worst, 1);
+    SetOut(&sums, 24 * 4 * 20, std::numeric_limits<float>::infinity());
+    EXPECT_LE(CheckAll(sums).worst, 1) << CheckAll(sums).Describe();
+  }
+}
+
 TEST(RowCheck, ChosenRowsHoldTheEndsAndAreSorted) {
   const HostProblem problem(Options(DataType::kFloat32));
   const auto rows = ChooseRows(problem.problem(), 3, 4, 7);
