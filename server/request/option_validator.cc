@@ -31,6 +31,11 @@ absl::Status ApplyScores(const v1::AttendRequest& request,
     return InvalidField("softcap", absl::StrCat(problem->softcap),
                         "finite and at least 0");
   }
+  // Scores within so small a cap are 0 to fp32; kernels divide by it.
+  constexpr float kLeastSoftcap = 1e-18F;
+  if (problem->softcap > 0) {
+    problem->softcap = std::max(problem->softcap, kLeastSoftcap);
+  }
   return absl::OkStatus();
 }
 

@@ -42,6 +42,20 @@ TEST(OptionValidatorTest, OptionsKeepTheirPresence) {
   EXPECT_EQ((*Validate(wire))->problem.softmax_scale, -2);
 }
 
+// 1 / softcap would be infinite, and 0 times that NaN.
+TEST(OptionValidatorTest, ASoftcapOfNearlyNothingCanBeDividedBy) {
+  v1::AttendRequest wire = GoodRequest();
+  for (const float cap : {std::numeric_limits<float>::denorm_min(), 1e-38F}) {
+    wire.set_softcap(cap);
+    const auto request = Validate(wire);
+    ASSERT_TRUE(request.ok()) << request.status();
+    EXPECT_GT((*request)->problem.softcap, 1e-19F);
+    EXPECT_LT((*request)->problem.softcap, 1e-17F);
+  }
+  wire.set_softcap(0.25F);
+  EXPECT_EQ((*Validate(wire))->problem.softcap, 0.25F);
+}
+
 TEST(OptionValidatorTest, SlopesAndSinksAreHeldByTheRequest) {
   v1::AttendRequest wire = GoodRequest();
   for (int i = 0; i < 8; ++i) wire.add_alibi_slopes(static_cast<float>(i));
