@@ -14,13 +14,13 @@ constexpr char kRetryUrl[] = "attendant/retry-pushback-ms";
 
 absl::Status FieldError(absl::StatusCode code, const std::string& field,
                         const std::string& value, const std::string& bound) {
-  const std::string short_value = Shortened(value);
+  const std::string short_value = value.empty() ? "empty" : Shortened(value);
   const std::string subject =
       field.empty() ? short_value
                     : absl::StrCat(Shortened(field), " is ", short_value);
   return WithDetail(
       absl::Status(code, absl::StrCat(subject, ", must be ", bound)), field,
-      value, bound);
+      value.empty() ? short_value : value, bound);
 }
 
 // For an error that is about no field of the request.

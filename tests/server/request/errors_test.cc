@@ -25,6 +25,12 @@ TEST(ErrorsTest, InvalidFieldNamesFieldValueAndBound) {
   EXPECT_EQ(detail->bound(), "1..256");
 }
 
+TEST(ErrorsTest, AnEmptyValueIsSaidToBeEmpty) {
+  const absl::Status status = InvalidField("q.datatype", "", "FP32");
+  EXPECT_EQ(status.message(), "q.datatype is empty, must be FP32");
+  EXPECT_EQ(DetailOf(status)->value(), "empty");
+}
+
 TEST(ErrorsTest, AnErrorWithoutAFieldReadsAsASentence) {
   EXPECT_EQ(
       InvalidField("", "work of 2e16 FLOP", "at most 1e16 FLOP").message(),
