@@ -30,7 +30,7 @@ absl::Status CheckWithin(int64_t offset, int64_t bytes, int64_t size) {
     return absl::OkStatus();
   }
   return InvalidField("byte_offset",
-                      absl::StrCat(offset, ", of ", bytes, " bytes,"),
+                      absl::StrCat(offset, ", of ", bytes, " bytes"),
                       absl::StrCat("within the region's ", size, " bytes"));
 }
 

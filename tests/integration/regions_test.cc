@@ -309,6 +309,7 @@ TEST(RegionsTest, ServerInfoTellsKindsAndBounds) {
 TEST(RegionsTest, WritesOutsideARegionAreRefused) {
   RealServer server(RegionServerOptions());
   RegionRoad road(&server, Road::kHostBuffer, 4096);
+  std::string said;
   const auto write = [&](const std::vector<v1::WriteRequest>& chunks) {
     grpc::ClientContext context;
     context.AddMetadata(server::kRegionOwnerMetadata, road.owner());
@@ -316,7 +317,9 @@ TEST(RegionsTest, WritesOutsideARegionAreRefused) {
     const auto writer = road.regions().Write(&context, &reply);
     for (const v1::WriteRequest& chunk : chunks) writer->Write(chunk);
     writer->WritesDone();
-    return writer->Finish().error_code();
+    const grpc::Status status = writer->Finish();
+    said = status.error_message();
+    return status.error_code();
   };
   v1::WriteRequest chunk;
   chunk.set_data("data");
@@ -328,6 +331,7 @@ TEST(RegionsTest, WritesOutsideARegionAreRefused) {
        {int64_t{-1}, int64_t{4093}, std::numeric_limits<int64_t>::max()}) {
     chunk.set_byte_offset(offset);
     EXPECT_EQ(write({chunk}), grpc::StatusCode::INVALID_ARGUMENT) << offset;
+    EXPECT_THAT(said, HasSubstr(", of 4 bytes, must be within the region's"));
   }
   chunk.set_byte_offset(4092);
   EXPECT_EQ(write({chunk}), grpc::StatusCode::OK);
