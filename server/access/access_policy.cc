@@ -83,9 +83,10 @@ class Parser {
     }
     identity->max_priority = priority.get<int>();
     const json weight = object.value("weight", json(1));
-    if (!weight.is_number() || !(weight > 0) || weight > 1000) {
+    // FairQueue adds up seconds by it, and must not lose the others' in that.
+    if (!weight.is_number() || !(weight >= 0.001) || weight > 1000) {
       return Bad(absl::StrCat(field, ".weight"), weight.dump(),
-                 "a number above 0, at most 1000");
+                 "a number, 0.001..1000");
     }
     identity->weight = weight.get<double>();
     const json share = object.value("queue_share", json(1));

@@ -77,7 +77,7 @@ absl::StatusOr<std::shared_ptr<const Identity>> CallerAccess::Check(
   if (!decision.ok()) {
     Log(LogLevel::kWarning, "access refused",
         {{"audit", true},
-         {"method", full_method},
+         {"method", Shortened(full_method)},
          {"peer", context.peer()},
          {"code", static_cast<int>(decision.status().code())},
          {"reason", std::string(decision.status().message())}});

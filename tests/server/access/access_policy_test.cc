@@ -99,8 +99,11 @@ TEST(AccessPolicyTest, ErrorsNamePlaceFieldValueAndBound) {
               HasSubstr("policy.identity is [], must be absent"));
   EXPECT_THAT(ErrorOf(R"({"anonymous": {}})"),
               HasSubstr("anonymous.methods is [], must be a list"));
-  EXPECT_THAT(ErrorOf(R"({"anonymous": {"methods": ["*"], "weight": 0}})"),
-              HasSubstr("anonymous.weight is 0, must be a number above 0"));
+  EXPECT_THAT(
+      ErrorOf(R"({"anonymous": {"methods": ["*"], "weight": 0}})"),
+      HasSubstr("anonymous.weight is 0, must be a number, 0.001..1000"));
+  EXPECT_THAT(ErrorOf(R"({"anonymous": {"methods": ["*"], "weight": 1e-320}})"),
+              HasSubstr("must be a number, 0.001..1000"));
   EXPECT_THAT(
       ErrorOf(R"({"anonymous": {"methods": ["*"], "queue_share": 1.5}})"),
       HasSubstr("anonymous.queue_share is 1.5, must be a number above 0"));
