@@ -3,16 +3,8 @@
 # HTTP port: what watch counts is what bench sent.
 set -euo pipefail
 server=$1 attendant=$2
-work=$(mktemp -d)
-"$server" --listen=127.0.0.1:0 --http=127.0.0.1:0 --lame_duck_seconds=0 \
-  --host_pool_bytes=64M --max_queued_bytes=64M > "$work/start" 2> "$work/log" &
-pid=$!
-trap 'kill $pid 2>/dev/null || true; rm -rf "$work"' EXIT
-until grep -q ' ready: ' "$work/start"; do
-  kill -0 $pid || { cat "$work/log"; exit 1; }
-  read -rt 0.1 <> <(:) || true
-done
-grpc=$(sed -E 's/.* grpc=([^ ]+) .*/\1/' "$work/start")
+. "$(dirname "$0")/start_server.sh"
+start_server "$server" "$(mktemp -d)" --http=127.0.0.1:0
 http=$(sed -E 's/.* http=([^ ]+) .*/\1/' "$work/start")
 # The first frame shows that it has looked before the calls came; two more after
 # them have seen them all, however the machine shared its time.
