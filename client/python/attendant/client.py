@@ -78,6 +78,8 @@ class Client:
             from attendant.grpcio_core import BlockingCore
 
             self._core = BlockingCore(connection, retry)
+        # The native core, where a call need not look at its tensors first.
+        self._direct = None if door == "auto" else self._native
         self._threads = futures.ThreadPoolExecutor(threads, "attendant")
         self.door = door
         self._shares_nothing = ""  # why the server takes no CUDA tensors
@@ -117,8 +119,10 @@ class Client:
         timeout are seconds for the whole call, retries included. Raises
         AttendantError.
         """
-        deadline = time.monotonic() + check_timeout(timeout)
-        return self._attend(q, k, v, options, deadline)
+        seconds = check_timeout(timeout)
+        if self._direct is not None:
+            return self._direct.attend_within(q, k, v, options, seconds)
+        return self._attend(q, k, v, options, time.monotonic() + seconds)
 
     def _attend(
         self,

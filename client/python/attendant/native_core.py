@@ -6,75 +6,31 @@ import ctypes
 import os
 import threading
 import time
-from ctypes import byref, c_int64, c_void_p
-from typing import TYPE_CHECKING, Any
+from ctypes import byref, c_void_p
+from typing import Any
 
 from attendant import native_types as types
 from attendant.connection import Connection
 from attendant.errors import AttendantError, StatusCode
+from attendant.native_args import Call
 from attendant.native_library import Library
-from attendant.native_templates import prepare
+from attendant.native_result import NativeResult, decoded
+from attendant.native_templates import Slot, Slots, keep, key_of, template_of
 from attendant.options import DTYPE_NAMES, AttendOptions
-from attendant.results import (
-    AttendResult,
-    Capability,
-    Device,
-    ResultDetails,
-    ServedBy,
-    ServerInfo,
-    StageTimes,
-)
+from attendant.results import AttendResult, Capability, Device, ServerInfo
 from attendant.retry import RetryPolicy
 from attendant.views import copied_from
 
-if TYPE_CHECKING:
-    from attendant.native_args import Call
-    from attendant.native_templates import QuickCall
+_forks = 0  # between the process that loaded this and the one that runs
 
 
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "replace")
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
 
 
-class Answered:
-    """An answer of the library, which this frees."""
-
-    __slots__ = ("_library", "_result")
-
-    def __init__(self, library: Library, result: c_void_p) -> None:
-        self._library = library
-        self._result = result
-
-    def __del__(self) -> None:
-        self._library.result_free(self._result)
-
-    @property
-    def reply(self) -> types.Reply:
-        """The C interface's struct, which lives as long as this."""
-        return types.Reply.from_address(self._library.result_reply(self._result))
-
-    def details(self) -> ResultDetails:
-        """What it says beside O and LSE."""
-        reply = self.reply
-        return ResultDetails(
-            _text(reply.request_id),
-            ServedBy(
-                _text(reply.backend),
-                reply.device_index,
-                _text(reply.device_uuid),
-                _text(reply.kernel),
-                DTYPE_NAMES.get(reply.compute_dtype, "?"),
-            ),
-            StageTimes(*reply.exposed),
-            StageTimes(*reply.busy),
-            reply.batch_requests,
-            reply.batch_tokens,
-            reply.workspace_bytes,
-            reply.input_bytes,
-            reply.output_bytes,
-            reply.attempts,
-            _text(reply.door),
-        )
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
 
 
 class Cancel:
@@ -82,7 +38,7 @@ class Cancel:
 
     def __init__(self, library: Library) -> None:
         self.library = library
-        self.handle: int = library.cancel_create()
+        self.handle = c_void_p(library.cancel_create())
 
     def __del__(self) -> None:
         self.library.cancel_free(self.handle)
@@ -109,7 +65,7 @@ class NativeCore:
         connections: int,
     ) -> None:
         self.library = library
-        self._process = os.getpid()
+        self._forks = _forks
         options = types.ClientOptions(
             struct_size=ctypes.sizeof(types.ClientOptions),
             door=door.encode(),
@@ -151,7 +107,7 @@ class NativeCore:
                 if cancel is not None:
                     cancel.request()
             self._changed.wait_for(lambda: not self._running)
-        if os.getpid() == self._process:
+        if self._forks == _forks:
             self.library.client_free(self.handle)
 
     def new_cancel(self) -> Cancel:
@@ -168,71 +124,98 @@ class NativeCore:
         cancel: Cancel | None = None,
     ) -> AttendResult:
         """The answer, by time.monotonic() == deadline."""
-        call = prepare(q, k, v, options)
-        return self._answer(self.library.attend, call, call.args, deadline, cancel)
+        left = deadline - time.monotonic()
+        return self.attend_within(q, k, v, options, left, cancel)
+
+    def attend_within(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        options: AttendOptions,
+        seconds: float,
+        cancel: Cancel | None = None,
+    ) -> AttendResult:
+        """The answer, within `seconds`.
+
+        Of what Python does here most is dear: the call between has left little
+        of it in the caches.
+        """
+        key = key_of(q, k, v, options)
+        template = template_of(key)
+        if template is None:
+            deadline = time.monotonic() + seconds
+            call = Call(q, k, v, options)
+            keep(key, call, [q, k, v])
+            left = deadline - time.monotonic()
+            result = self._cross(self.library.attend, Slot(call.args), left, cancel)
+            return self._result_of(call, result)
+        slot = template.take()
+        try:
+            out, lse = template.place(
+                slot, q, k, v, options.get("out"), options.get("lse")
+            )
+            result = self._cross(self.library.attend, slot, seconds, cancel)
+        finally:
+            template.give_back(slot)
+        return NativeResult(out, lse, self.library, result)
 
     def attend_prepared(
-        self, call: Call, prepared: c_void_p, deadline: float
+        self, slots: Slots, seconds: float, out: Any, lse: Any
     ) -> AttendResult:
-        """As attend, of a call that the library prepared."""
-        attend = self.library.attend_prepared
-        return self._answer(attend, call, prepared, deadline, None)
-
-    def _answer(
-        self,
-        function: Any,
-        call: Call | QuickCall,
-        what: Any,
-        deadline: float,
-        cancel: Cancel | None,
-    ) -> AttendResult:
-        result = c_void_p()
-        self._begin(id(result), cancel)
+        """As attend_within, of a call that the library prepared: slots'."""
+        slot = slots.take()
         try:
-            left = max(int((deadline - time.monotonic()) * 1e9), 1)
-            handle = (cancel or self._end).handle
-            error = function(self.handle, what, left, handle, result)
+            result = self._cross(self.library.attend_prepared, slot, seconds, None)
         finally:
-            self._end_of(id(result))
-        if error:
-            self.raise_for(error)
-        return self._result_of(call, Answered(self.library, result))
+            slots.give_back(slot)
+        return NativeResult(out, lse, self.library, result)
 
     def get_server_info(self, deadline: float) -> ServerInfo:
         """What the server is."""
-        info = c_void_p()
-        self._begin(id(info), None)
+
+        def ask(client: Any, _what: Any, left: Any, _cancel: Any, info: Any) -> Any:
+            return self.library.get_server_info(client, left, info)
+
+        info = self._cross(ask, Slot(types.Args()), deadline - time.monotonic(), None)
         try:
-            left = int((deadline - time.monotonic()) * 1e9)
-            error = self.library.get_server_info(
-                self.handle, c_int64(max(left, 1)), byref(info)
-            )
-        finally:
-            self._end_of(id(info))
-        self.raise_for(error)
-        try:
-            assert info.value is not None
-            return _server_info(types.ServerInfo.from_address(info.value))
+            return _server_info(types.ServerInfo.from_address(info))
         finally:
             self.library.server_info_free(info)
 
-    def _begin(self, call: int, cancel: Cancel | None) -> None:
-        """close() waits for what lies between this and _end_of."""
-        if os.getpid() != self._process:
+    def _cross(
+        self, function: Any, slot: Slot, seconds: float, cancel: Cancel | None
+    ) -> int:
+        """One call of the library: the address of what it gave.
+
+        close() waits for what lies between the two changes of _running.
+        """
+        running = self._running
+        running[id(slot)] = cancel
+        try:
+            # close() looks there after it said so: one of the two sees the other.
+            if self._closed or self._forks != _forks:
+                self._refuse()
+            slot.left.value = max(int(seconds * 1e9), 1)
+            handle = (cancel or self._end).handle
+            error = function(self.handle, slot.what, slot.left, handle, slot.result_at)
+        finally:
+            del running[id(slot)]
+            if self._closed:
+                with self._changed:
+                    self._changed.notify_all()
+        if error:
+            self.raise_for(error)
+        result: int = slot.result.value or 0
+        return result
+
+    def _refuse(self) -> None:
+        if self._forks != _forks:
             raise AttendantError(
                 StatusCode.FAILED_PRECONDITION,
                 "this client was made before a fork: make one in each process",
             )
-        self._running[call] = cancel
-        if self._closed:  # close() looks after it said so: one of the two sees
-            self._end_of(call)
-            raise AttendantError(StatusCode.CANCELLED, "the client is closed")
-
-    def _end_of(self, call: int) -> None:
-        del self._running[call]
-        if self._closed:
-            with self._changed:
-                self._changed.notify_all()
+        raise AttendantError(StatusCode.CANCELLED, "the client is closed")
 
     def raise_for(self, error: int | None) -> None:
         """Raises what the library gave, if it gave an error, and frees it."""
@@ -241,30 +224,28 @@ class NativeCore:
         fields = types.Error.from_address(error)
         raised = AttendantError(
             StatusCode(fields.code),
-            _text(fields.message),
-            _text(fields.field),
-            _text(fields.value),
-            _text(fields.bound),
+            decoded(fields.message),
+            decoded(fields.field),
+            decoded(fields.value),
+            decoded(fields.bound),
         )
         self.library.error_free(error)
         raise raised
 
-    def _result_of(self, call: Call | QuickCall, answered: Answered) -> AttendResult:
+    def _result_of(self, call: Call, result: int) -> AttendResult:
         args = call.args
-        out, lse = call.out, call.lse if args.return_lse else None
-        if not args.out.data or (args.return_lse and not args.lse.data):
-            reply = answered.reply
-            if not args.out.data:
-                out = _answer(call, reply.out, call.out)
-            if reply.lse.dtype and not args.lse.data:
-                lse = _answer(call, reply.lse, call.lse)
-        return AttendResult(out, lse, answered.details)
+        answer = NativeResult(call.out, None, self.library, result)
+        if args.return_lse:
+            answer.lse = call.lse
+        # What was lent was empty: the answer lies in the library's memory.
+        if call.out is None:
+            answer.out = _copied(call, answer.reply.out)
+        if call.lse is None and answer.reply.lse.dtype:
+            answer.lse = _copied(call, answer.reply.lse)
+        return answer
 
 
-def _answer(call: Call | QuickCall, tensor: types.Tensor, given: Any) -> Any:
-    """An answer that lies in the library's memory: what was lent was empty."""
-    if given is not None:
-        return given
+def _copied(call: Call, tensor: types.Tensor) -> Any:
     shape = tuple(tensor.shape[: tensor.rank])
     return copied_from(call.model, tensor.data, tensor.dtype, shape)
 
@@ -276,21 +257,21 @@ def _names(numbers: Any, count: int) -> tuple[str, ...]:
 def _device(row: types.Device) -> Device:
     return Device(
         index=row.index,
-        uuid=_text(row.uuid),
-        name=_text(row.name),
-        backend=_text(row.backend),
+        uuid=decoded(row.uuid),
+        name=decoded(row.name),
+        backend=decoded(row.backend),
         memory_bytes=row.memory_bytes,
         compute_capability=row.compute_capability,
         num_sms=row.num_sms,
-        instruction_set=_text(row.instruction_set),
+        instruction_set=decoded(row.instruction_set),
     )
 
 
 def _capability(row: types.Capability) -> Capability:
     return Capability(
-        kernel=_text(row.kernel),
-        backend=_text(row.backend),
-        op=_text(row.op),
+        kernel=decoded(row.kernel),
+        backend=decoded(row.backend),
+        op=decoded(row.op),
         min_compute_capability=row.min_compute_capability,
         max_compute_capability=row.max_compute_capability,
         input_dtypes=_names(row.input_dtypes, row.num_input_dtypes),
@@ -308,11 +289,11 @@ def _capability(row: types.Capability) -> Capability:
 def _server_info(info: types.ServerInfo) -> ServerInfo:
     bounds = (info.bounds[i] for i in range(info.num_bounds))
     return ServerInfo(
-        version=_text(info.version),
-        build=_text(info.build),
+        version=decoded(info.version),
+        build=decoded(info.build),
         uptime_ns=info.uptime_ns,
         devices=tuple(_device(info.devices[i]) for i in range(info.num_devices)),
-        bounds={_text(bound.name): bound.value for bound in bounds},
+        bounds={decoded(bound.name): bound.value for bound in bounds},
         capabilities=tuple(
             _capability(info.capabilities[i]) for i in range(info.num_capabilities)
         ),

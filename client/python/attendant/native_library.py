@@ -11,7 +11,8 @@ from ctypes import POINTER, c_char_p, c_int32, c_int64, c_void_p
 from attendant import native_types as types
 
 _NAME = "libattendant_client.so.0"
-_FUNCTIONS: dict[str, tuple[object, list[object]]] = {
+_MOST_DROPPED = 32  # answers' records that wait to be freed, about 1 KB each
+_FUNCTIONS: dict[str, tuple[object, list[object] | None]] = {
     "abi_version": (c_int32, []),
     "version": (c_char_p, []),
     "error_free": (None, [c_void_p]),
@@ -23,17 +24,12 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "cancel_create": (c_void_p, []),
     "cancel_request": (None, [c_void_p]),
     "cancel_free": (None, [c_void_p]),
-    "attend": (
-        c_void_p,
-        [c_void_p, POINTER(types.Args), c_int64, c_void_p, POINTER(c_void_p)],
-    ),
+    # None: what is given are objects of ctypes, which it need not convert.
+    "attend": (c_void_p, None),
     "prepare": (c_void_p, [c_void_p, POINTER(types.Args), POINTER(c_void_p)]),
     "prepared_memory": (c_void_p, [c_void_p]),
     "prepared_free": (None, [c_void_p]),
-    "attend_prepared": (
-        c_void_p,
-        [c_void_p, c_void_p, c_int64, c_void_p, POINTER(c_void_p)],
-    ),
+    "attend_prepared": (c_void_p, None),
     "result_reply": (c_void_p, [c_void_p]),
     "result_free": (None, [c_void_p]),
     "get_server_info": (c_void_p, [c_void_p, c_int64, POINTER(c_void_p)]),
@@ -63,11 +59,25 @@ class Library:
             loaded = held if name in quick else released
             function = getattr(loaded, f"attendant_{name}")
             function.restype = result
-            function.argtypes = arguments
+            if arguments is not None:
+                function.argtypes = arguments
             setattr(self, name, function)
+        self._dropped: list[int] = []
         found = self.abi_version()
         if found != types.ABI_VERSION:
             raise OSError(f"{path} has ABI {found}, not {types.ABI_VERSION}")
+
+    def free_soon(self, result: int) -> None:
+        """Frees an answer's record: some at once, which takes not much longer."""
+        dropped = self._dropped
+        dropped.append(result)
+        if len(dropped) < _MOST_DROPPED:
+            return
+        try:
+            while True:  # each step is one thread's alone
+                self.result_free(dropped.pop())
+        except IndexError:
+            return
 
     def __getattr__(self, name: str) -> ctypes._NamedFuncPointer:
         raise AttributeError(name)  # for type checkers: functions are set above

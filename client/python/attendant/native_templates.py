@@ -15,7 +15,7 @@ from attendant import native_types as types
 from attendant.cuda_tensors import ALIGNMENT, current_stream, is_cuda
 from attendant.native_args import Call
 from attendant.options import DTYPES, AttendOptions
-from attendant.views import address_of, empty_like, is_torch
+from attendant.views import address_of, is_torch, maker
 
 # Options that a template may hold: numbers and names, all hashable.
 _SCALARS = {
@@ -43,62 +43,83 @@ _MOST = 1024
 _templates: dict[Any, Template] = {}
 
 
-class Template:
-    """A struct whose addresses are still to be set, and its answer's shapes."""
+class Slot:
+    """What ctypes hands over for one call at a time, made once.
 
-    def __init__(self, call: Call) -> None:
-        self._args = call.args
-        self._free: list[tuple[types.Args, Any]] = []
-        self.out_shape = tuple(call.out.shape)
-        self.out_dtype = call.args.output_dtype or call.args.q.dtype
-        self.lse_shape = None if call.lse is None else tuple(call.lse.shape)
+    `what` is the call: the address of `args`, or a prepared call's handle.
+    """
 
-    def take(self) -> tuple[types.Args, Any]:
-        """A struct for one call, and the words of its memory."""
+    __slots__ = ("args", "left", "result", "result_at", "what", "words")
+
+    def __init__(self, args: types.Args, prepared: ctypes.c_void_p | None = None):
+        self.args = args
+        self.words = _WORDS.from_buffer(args)
+        self.what = ctypes.byref(args) if prepared is None else prepared
+        self.left = ctypes.c_int64()  # nanoseconds
+        self.result = ctypes.c_void_p()
+        self.result_at = ctypes.byref(self.result)
+
+
+class Slots:
+    """Slots of one kind of call, each for one call at a time. Thread-safe."""
+
+    def __init__(self, args: types.Args, prepared: ctypes.c_void_p | None = None):
+        self._args = args
+        self._prepared = prepared
+        self._free: list[Slot] = []
+
+    def take(self) -> Slot:
+        """For one call."""
         try:
             return self._free.pop()
         except IndexError:
-            args = types.Args.from_buffer_copy(self._args)
-            return args, _WORDS.from_buffer(args)
+            return Slot(types.Args.from_buffer_copy(self._args), self._prepared)
 
-    def give_back(self, taken: tuple[types.Args, Any]) -> None:
+    def give_back(self, slot: Slot) -> None:
         """For another call."""
-        self._free.append(taken)
+        self._free.append(slot)
 
 
-class QuickCall:
-    """As Call. Who asks keeps the tensors alive."""
+class Template(Slots):
+    """Slots whose addresses are still to be set, and their answer's makers."""
 
-    __slots__ = ("_taken", "_template", "args", "lse", "model", "out")
+    def __init__(self, call: Call, tensors: list[Any]) -> None:
+        args = call.args
+        super().__init__(args)
+        dtype = args.output_dtype or args.q.dtype
+        self._new_out = maker(call.model, dtype, tuple(call.out.shape))
+        self._new_lse = None
+        if args.return_lse:
+            shape = tuple(call.lse.shape)
+            self._new_lse = maker(call.model, DTYPES["fp32"], shape)
+        answers = [x for x in (call.out, call.lse) if x is not None]
+        plain = all(type(x) is np.ndarray for x in tensors + answers)
+        self._address = address_of if plain else _address
+        self._on_stream = bool(args.present & types.HAS_CUDA_STREAM)
 
-    def __init__(self, template: Template, model: Any) -> None:
-        self._template = template
-        self._taken = template.take()
-        self.args = self._taken[0]
-        self.model = model
-        self.out: Any = None
-        self.lse: Any = None
+    def place(
+        self, slot: Slot, q: Any, k: Any, v: Any, out: Any, lse: Any
+    ) -> tuple[Any, Any]:
+        """Sets every address; O and LSE, None of which = new memory.
 
-    def __del__(self) -> None:
-        self._template.give_back(self._taken)
-
-    def place(self, q: Any, k: Any, v: Any, out: Any, lse: Any) -> None:
-        """Sets every address; None of the answer = new memory."""
-        template, words = self._template, self._taken[1]
-        words[_Q] = _address(q)
-        words[_K] = _address(k)
-        words[_V] = _address(v)
+        Who asks keeps all of them alive.
+        """
+        words, address = slot.words, self._address
+        words[_Q] = address(q)
+        words[_K] = address(k)
+        words[_V] = address(v)
         if out is None:
-            out = empty_like(q, template.out_dtype, template.out_shape)
-        words[_OUT] = _address(out)
-        self.out = out
-        if template.lse_shape is not None and self.args.return_lse:
+            out = self._new_out()
+        words[_OUT] = address(out)
+        if self._new_lse is None:
+            lse = None
+        else:
             if lse is None:
-                lse = empty_like(q, DTYPES["fp32"], template.lse_shape)
-            words[_LSE] = _address(lse)
-        self.lse = lse
-        if self.args.present & types.HAS_CUDA_STREAM:
+                lse = self._new_lse()
+            words[_LSE] = address(lse)
+        if self._on_stream:
             words[_STREAM] = current_stream(q)
+        return out, lse
 
 
 def _kind_of(tensor: Any) -> Any:
@@ -122,40 +143,50 @@ def _address(tensor: Any) -> int:
     return address
 
 
-def _key(q: Any, k: Any, v: Any, options: AttendOptions) -> Any:
+def key_of(q: Any, k: Any, v: Any, options: AttendOptions) -> Any:
     """Calls with one key differ in addresses alone; None = in more."""
-    kinds = [_kind_of(q), _kind_of(k), _kind_of(v)]
-    for name in ("out", "lse"):
-        answer = options.get(name)
-        if answer is not None:
-            writable = type(answer) is not np.ndarray or answer.flags.writeable
-            kinds.append(_kind_of(answer) if writable else None)
-    if None in kinds:
-        return None
-    for name, value in options.items():
-        if name == "out" or name == "lse" or value is None:
-            continue
-        if name not in _SCALARS:
+    parts: list[Any]
+    if type(q) is type(k) is type(v) is np.ndarray:
+        if not (q.flags.c_contiguous and k.flags.c_contiguous and v.flags.c_contiguous):
             return None
-        kinds.append((name, type(value), value))
-    kinds.append(("out" in options, "lse" in options))
-    return tuple(kinds)
+        parts = [q.shape, q.dtype, k.shape, k.dtype, v.shape, v.dtype]
+    else:
+        parts = [_kind_of(q), _kind_of(k), _kind_of(v)]
+        if None in parts:
+            return None
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name == "out" or name == "lse":
+            kind = _kind_of(value)
+            if kind is None or (
+                type(value) is np.ndarray and not value.flags.writeable
+            ):
+                return None
+            parts += (name, kind)
+        elif name in _SCALARS:
+            parts += (name, type(value), value)
+        else:
+            return None
+    return tuple(parts)
 
 
-def prepare(q: Any, k: Any, v: Any, options: AttendOptions) -> Call | QuickCall:
-    """The struct for a call. Errors as Call."""
-    key = _key(q, k, v, options)
+def template_of(key: Any) -> Template | None:
+    """Of calls with this key, if there is one."""
     try:
-        template = None if key is None else _templates.get(key)
+        return _templates.get(key)
     except TypeError:  # an option that is no number or name
-        key = template = None
-    if template is None:
-        call = Call(q, k, v, options)
-        if key is not None and call.args.out.data:
-            if len(_templates) >= _MOST:
-                _templates.clear()
-            _templates[key] = Template(call)
-        return call
-    quick = QuickCall(template, q)
-    quick.place(q, k, v, options.get("out"), options.get("lse"))
-    return quick
+        return None
+
+
+def keep(key: Any, call: Call, tensors: list[Any]) -> None:
+    """Makes the template of `key`, None = of none, from the first such call."""
+    if key is None or not call.args.out.data:
+        return
+    try:
+        hash(key)
+    except TypeError:
+        return
+    if len(_templates) >= _MOST:
+        _templates.clear()
+    _templates[key] = Template(call, tensors)

@@ -13,6 +13,7 @@ import numpy as np
 from attendant import native_types as types
 from attendant.connection import check_timeout
 from attendant.native_args import Call
+from attendant.native_templates import Slots
 from attendant.views import BFLOAT16, is_torch, view_of
 
 if TYPE_CHECKING:
@@ -103,18 +104,20 @@ class NativeCall(PreparedCall):
             library.prepare(core.handle, byref(self._call.args), byref(self._handle))
         )
         memory = types.Placed.from_address(library.prepared_memory(self._handle))
-        models = {"q": q, "k": k, "v": v, "out": self._call.out, "lse": self._call.lse}
+        lse = self._call.lse if self._call.args.return_lse else None
+        models = {"q": q, "k": k, "v": v, "out": self._call.out, "lse": lse}
         models |= {"qkv": given.get("qkv"), "mask": given.get("mask")}
         packed = given.get("mask_bits", False)
         for name, model in models.items():
             if model is not None and not (name == "mask" and packed):
                 setattr(self, name, _wrapped(model, getattr(memory, name)))
-        self._call.out, self._call.lse = self.out, self.lse
+        self._slots = Slots(self._call.args, self._handle)
+        self._answer = (self.out, self.lse)
 
     def __del__(self) -> None:
         self._core.library.prepared_free(self._handle)
 
     def attend(self, *, timeout: float) -> AttendResult:
         """As PreparedCall.attend."""
-        deadline = time.monotonic() + check_timeout(timeout)
-        return self._core.attend_prepared(self._call, self._handle, deadline)
+        seconds = check_timeout(timeout)
+        return self._core.attend_prepared(self._slots, seconds, *self._answer)

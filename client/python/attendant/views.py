@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import sys
 from collections.abc import Callable
@@ -71,12 +72,12 @@ class View:
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
-_address_at = ctypes.c_void_p.from_address
+_address_at = ctypes.c_size_t.from_address
 _DATA_OFFSET = object.__basicsize__  # where numpy's own headers read `data`
 
 
 def _address_by_header(array: Array) -> int:
-    return _address_at(id(array) + _DATA_OFFSET).value or 0
+    return _address_at(id(array) + _DATA_OFFSET).value
 
 
 def _address_by_dict(array: Array) -> int:
@@ -248,14 +249,21 @@ def as_numpy(field: str, tensor: Any) -> Array:
     return bits.view(BFLOAT16 or np.uint16)
 
 
-def empty_like(model: Any, dtype: int, shape: tuple[int, ...]) -> Any:
-    """New memory for an answer, of the same library as `model`."""
+def maker(model: Any, dtype: int, shape: tuple[int, ...]) -> Callable[[], Any]:
+    """Makes new memory for an answer, of the same library as `model`."""
     if is_torch(model):
         torch = sys.modules["torch"]
         kinds = {1: torch.float32, 2: torch.float16, _BF16: torch.bfloat16}
-        return torch.empty(shape, dtype=kinds[dtype], device=model.device)
+        return functools.partial(
+            torch.empty, shape, dtype=kinds[dtype], device=model.device
+        )
     kinds = {1: np.float32, 2: np.float16, _BF16: BFLOAT16 or np.uint16}
-    return np.empty(shape, kinds[dtype])
+    return functools.partial(np.empty, shape, np.dtype(kinds[dtype]))
+
+
+def empty_like(model: Any, dtype: int, shape: tuple[int, ...]) -> Any:
+    """New memory for an answer, of the same library as `model`."""
+    return maker(model, dtype, shape)()
 
 
 def copied_from(model: Any, address: int, dtype: int, shape: tuple[int, ...]) -> Any:

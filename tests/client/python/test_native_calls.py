@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import attendant
+from attendant import native_library
 from fake_server import echo_q
 
 LIBRARY = os.environ.get("ATTENDANT_CLIENT_LIBRARY", "")
@@ -42,6 +44,66 @@ def test_many_threads_calls_of_one_shape_read_their_own_tensors(fake):
 
         with futures.ThreadPoolExecutor(8) as threads:
             assert all(threads.map(repeat, range(8)))
+
+
+@pytest.mark.usefixtures("eager_threads")
+def test_one_prepared_call_bears_several_threads(fake):
+    # Whose answers they read is then chance; nothing is freed twice.
+    with attendant.Client(fake(echo_q).target, core="native") as client:
+        call = client.prepare(Q, Q, Q, lse=np.zeros((1, 3, 4), np.float32))
+        with futures.ThreadPoolExecutor(8) as threads:
+            results = list(threads.map(lambda _: call.attend(timeout=30), range(400)))
+    assert all((result.out == Q).all() for result in results)
+    assert {result.lse for result in results} == {None}  # it was not asked for
+    assert {result.attempts for result in results} == {1}
+
+
+def test_details_outlive_later_calls_and_the_client(fake):
+    def answer(request, context):
+        response = echo_q(request, context)
+        response.request_id = request.request_id or "unnamed"
+        return response
+
+    with attendant.Client(fake(answer).target, core="native") as client:
+        results = []
+        for number in range(100):
+            results.append(client.attend(Q, Q, Q, timeout=30, request_id=str(number)))
+            assert client.attend(Q, Q, Q, timeout=30).request_id == "unnamed"
+    assert [result.request_id for result in results] == [str(n) for n in range(100)]
+    copy = pickle.loads(pickle.dumps(results[7]))
+    assert copy.request_id == "7"
+    assert (copy.out == Q).all()
+
+
+def test_records_of_answers_are_freed_once_and_soon():
+    step = threading.Barrier(2)
+
+    class Together(list):
+        """Both threads see what both have appended."""
+
+        def append(self, value):
+            super().append(value)
+            step.wait(30)
+
+    library = object.__new__(native_library.Library)
+    library._dropped = Together()
+    freed = []
+    library.result_free = freed.append
+    with futures.ThreadPoolExecutor(2) as threads:
+        list(
+            threads.map(
+                lambda n: [library.free_soon(n + r) for r in range(16)], (0, 16)
+            )
+        )
+    assert sorted(freed) == list(range(32))
+
+
+def test_answers_in_new_arrays_share_no_memory(fake):
+    with attendant.Client(fake(echo_q).target, core="native") as client:
+        kept = [client.attend(Q + n, Q, Q, timeout=30).out for n in range(40)]
+        for n, out in enumerate(kept):
+            client.attend(Q - 1, Q, Q, timeout=30)
+            np.testing.assert_array_equal(out, Q + n)
 
 
 @pytest.fixture
