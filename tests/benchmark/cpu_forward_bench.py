@@ -11,15 +11,22 @@ PyTorch's two ways to share KV heads (enable_gqa, repeated heads made beforehand
 the faster one counts. Before it is timed, each case is compared with PyTorch's
 answer in fp32.
 
-Decode also times mere reading by the same threads, a sum in PyTorch, a loop of
-ours in order or one in four streams, whichever is fastest, of two things:
-- K and V themselves, which the last cache may hold: read_gbytes_per_s. Our loops
-  and our kernel run call by call in turn, so that what neighbours take of the
-  memory's speed cancels: of_read, the share of this rate, is the median of the
-  ratios of calls that follow each other.
-- memory: 1 GiB, or four times the last cache if that is more (STREAM's rule):
-  memory_gbytes_per_s, and of_memory_read, the kernel's rate as a share of it,
-  which is above 1 where a cache holds K and V.
+Decode is also set beside mere reading, by plain loads of whole lines in order,
+with the same pool of threads, which takes pieces of 1 MiB as it takes our tasks,
+each in one stream or in four: of each reader the faster one counts. (Prefetches
+2 to 16 KiB ahead and 2, 8 or 16 streams read no faster where this was tried.)
+Ours and a reader's loops run call by call in turn, at least 30 rounds, each round
+beginning with another one, so that what neighbours take of the memory's speed
+cancels: a share is the median over the rounds of a reader's time over ours, and
+its quartiles stand beside it. Two readers:
+- of K and V, the very bytes and pages that ours reads: read_gbytes_per_s,
+  of_read. The bar (at least 0.80 at 32k keys on all cores) means this one: it is
+  what the machine gives these threads for these bytes, caches included, and so
+  never less than memory gives.
+- of memory, STREAM's rule, 1 GiB or four times the last cache if that is more:
+  memory_gbytes_per_s, of_memory_read. Ours follows it in these rounds, so that
+  hardly any of K and V is in a cache.
+torch_sum_gbytes_per_s is the rate of PyTorch's sum of K and V, timed alone.
 
 Writes cpu_forward.json and cpu_forward.meta.json (machine, versions, command)
 after each case, so that a time limit loses nothing but what is left.
@@ -39,6 +46,8 @@ import cpu_memory
 
 FLAGS = ("avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16",
          "amx_bf16")
+
+MIN_ROUNDS = 30  # of functions whose times are compared round by round
 
 
 def parse_arguments():
@@ -102,34 +111,39 @@ def key_of(row):
 
 def time_by_turns(groups, seconds, turns=4):
     """The seconds of each call, by the functions' names. The functions of a
-    group run call by call in turn; each group for about `seconds` for each of
-    its functions, in turns that begin with a pause and untimed calls: OpenMP's
-    threads spin for milliseconds after their last work, on the cores that the
-    next needs."""
+    group run call by call in turn, each round from another one on; each group
+    for about `seconds` for each of its functions, one of several functions for
+    MIN_ROUNDS at least, in turns that begin with a pause and untimed calls:
+    OpenMP's threads spin for milliseconds after their last work, on the cores
+    that the next needs."""
     times = {name: [] for group in groups for name in group}
     for _ in range(turns):
         for group in groups:
+            names = list(group)
             time.sleep(0.03)
             for function in group.values():
                 function()
             end = time.perf_counter() + len(group) * seconds / turns
-            timed = False
-            while not timed or time.perf_counter() < end:
-                timed = True
-                for name, function in group.items():
+            least = -(-MIN_ROUNDS // turns) if len(group) > 1 else 1
+            done = 0
+            while done < least or time.perf_counter() < end:
+                for name in names:
                     start = time.perf_counter()
-                    function()
+                    group[name]()
                     times[name].append(time.perf_counter() - start)
+                names = names[1:] + names[:1]
+                done += 1
     return times
 
 
-def share_of_read(times):
-    """What our kernel reaches of the fastest reader."""
-    shares = [statistics.median(
-        read / ours for read, ours in zip(times[name], times["ours"]))
-        for name in times if name.startswith("read by us")]
-    torch_ms = statistics.median(times["read by torch"])
-    return min(shares + [torch_ms / statistics.median(times["ours"])])
+def beside_reader(calls, what, ours):
+    """The faster loop that reads `what`: its seconds, and the quartiles of what
+    `ours` reaches of it in the rounds."""
+    name = min((n for n in calls if n.startswith(what)),
+               key=lambda n: statistics.median(calls[n]))
+    shares = [read / own for read, own in zip(calls[name], calls[ours])]
+    return statistics.median(calls[name]), [
+        round(q, 3) for q in statistics.quantiles(shares, n=4)]
 
 
 def visible_pairs(case):
@@ -145,9 +159,19 @@ def our_readers(what, plan, tensors):
         plan.read(t, streams) for t in tensors] for streams in (1, 4)}
 
 
-def reader_of_torch(torch, what, tensors):
-    words = [t.view(-1).view(torch.int32).view(torch.float32) for t in tensors]
-    return {f"{what} by torch": lambda: [w.sum() for w in words]}
+def add_readers(row, calls, kv_bytes, memory_bytes):
+    read, shares = beside_reader(calls, "read", "ours")
+    row["read_gbytes_per_s"] = round(kv_bytes / read / 1e9, 1)
+    row["of_read"], row["of_read_quartiles"] = shares[1], shares[::2]
+    row["read_rounds"] = len(calls["ours"])
+    read, shares = beside_reader(calls, "memory", "ours after memory")
+    row["memory_gbytes_per_s"] = round(memory_bytes / read / 1e9, 1)
+    row["of_memory_read"] = round(
+        shares[1] * kv_bytes / memory_bytes, 3)
+    row["of_memory_read_quartiles"] = [
+        round(share * kv_bytes / memory_bytes, 3) for share in shares[::2]]
+    row["torch_sum_gbytes_per_s"] = round(
+        kv_bytes / statistics.median(calls["torch's sum"]) / 1e9, 1)
 
 
 def measure(torch, attention_c, library, case, memory, arguments):
@@ -184,9 +208,11 @@ def measure(torch, attention_c, library, case, memory, arguments):
     in_turn = [{"ours": ours.launch}]
     if case["phase"] == "decode":
         in_turn[0] |= our_readers("read", ours, (k, v))
-        in_turn.append(our_readers("memory", ours, (memory,)))
-        functions |= reader_of_torch(torch, "read", (k, v))
-        functions |= reader_of_torch(torch, "memory", (memory,))
+        in_turn.append(our_readers("memory", ours, (memory,)) |
+                       {"ours after memory": ours.launch})
+        words = [t.view(-1).view(torch.int32).view(torch.float32)
+                 for t in (k, v)]
+        functions["torch's sum"] = lambda: [w.sum() for w in words]
 
     ours.launch()
     reference = sdpa(q.float(), k.float(), v.float(), enable_gqa=True,
@@ -201,27 +227,20 @@ def measure(torch, attention_c, library, case, memory, arguments):
             arguments.seconds)
     times = {name: 1e3 * statistics.median(t) for name, t in calls.items()}
 
-    def least(what):
-        return min((times.pop(name) for name in list(times)
-                    if name.startswith(what)), default=None)
-
     row = {key: value for key, value in case.items() if key != "phase"}
-    row["ours_ms"] = round(times.pop("ours"), 4)
-    read_ms, memory_ms = least("read"), least("memory")
-    row["torch_ms"] = round(least("torch"), 4)
+    row["ours_ms"] = round(times["ours"], 4)
+    row["torch_ms"] = round(min(
+        times[name] for name in ("torch", "torch gqa", "torch wide")
+        if name in times), 4)
     row["speedup"] = round(row["torch_ms"] / row["ours_ms"], 3)
     flops = (4 * case["head_dim"] * visible_pairs(case) * case["num_heads"] *
              case["batch"])
     row["ours_gflops"] = round(flops / row["ours_ms"] / 1e6, 1)
     kv_bytes = k.element_size() * (k.numel() + v.numel())
     row["ours_kv_gbytes_per_s"] = round(kv_bytes / row["ours_ms"] / 1e6, 1)
-    if read_ms:
-        row["read_gbytes_per_s"] = round(kv_bytes / read_ms / 1e6, 1)
-        row["of_read"] = round(share_of_read(calls), 3)
-        memory_rate = memory.numel() * memory.element_size() / memory_ms / 1e6
-        row["memory_gbytes_per_s"] = round(memory_rate, 1)
-        row["of_memory_read"] = round(
-            kv_bytes / row["ours_ms"] / 1e6 / memory_rate, 3)
+    if case["phase"] == "decode":
+        add_readers(row, calls, kv_bytes,
+                    memory.numel() * memory.element_size())
     row["max_error"] = float(f"{error:.2g}")
     return row
 

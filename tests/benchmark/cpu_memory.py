@@ -32,7 +32,8 @@ def empty(torch, shape, dtype, huge):
     """A contiguous tensor in pages of its own, of zeros. With `huge` in huge
     pages, where the system has them, as the server's host pool asks for."""
     size = torch.Size(shape).numel() * dtype.itemsize
-    pages = mmap.mmap(-1, size + HUGE_PAGE)
+    pages = mmap.mmap(-1, size + HUGE_PAGE,
+                      flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if huge:
         pages.madvise(mmap.MADV_HUGEPAGE)
     data = torch.frombuffer(pages, dtype=torch.uint8)

@@ -179,7 +179,8 @@ def cpu():
 
 
 def cpu_decode():
-    """Decode at 32k keys: GB/s of K and V beside two readers of as many threads."""
+    """Decode at 32k keys: GB/s of K and V beside two readers of as many threads;
+    shares with their quartiles over the rounds."""
     lines = []
     for name, machine in (("cpu_forward", "2"), ("cpu_forward_16", "16, AMX")):
         for row in load(name):
@@ -191,10 +192,10 @@ def cpu_decode():
                 ("read_gbytes_per_s", "of_read"),
                 ("memory_gbytes_per_s", "of_memory_read"),
             ):
-                lines[-1] += [
-                    row.get(rate, "-"),
-                    f"{row[share]:.2f}" if share in row else "-",
-                ]
+                text = f"{row[share]:.2f}" if share in row else "-"
+                if f"{share}_quartiles" in row:
+                    text += " ({:.2f} to {:.2f})".format(*row[f"{share}_quartiles"])
+                lines[-1] += [row.get(rate, "-"), text]
     head = ["cores", "dtype", "batch", "ours, GB/s", "K and V read", "share of it"]
     return table([*head, "memory read", "share of it"], lines)
 
