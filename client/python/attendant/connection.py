@@ -97,6 +97,8 @@ def check_timeout(timeout: float) -> float:
 
     A float of Python's own: numpy's smaller ones would round the clock's time.
     """
+    if 0 < timeout <= 86_400:
+        return float(timeout)
     if not timeout > 0:
         raise invalid_field("timeout", timeout, "> 0 seconds")
-    return float(min(timeout, 86_400.0))
+    return 86_400.0

@@ -152,9 +152,7 @@ class NativeCore:
             return self._result_of(call, result)
         slot = template.take()
         try:
-            out, lse = template.place(
-                slot, q, k, v, options.get("out"), options.get("lse")
-            )
+            out, lse = template.place(slot, q, k, v, options)
             result = self._cross(self.library.attend, slot, seconds, cancel)
         finally:
             template.give_back(slot)
@@ -196,7 +194,7 @@ class NativeCore:
             # close() looks there after it said so: one of the two sees the other.
             if self._closed or self._forks != _forks:
                 self._refuse()
-            slot.left.value = max(int(seconds * 1e9), 1)
+            slot.left.value = int(seconds * 1e9) if seconds > 1e-9 else 1
             handle = (cancel or self._end).handle
             error = function(self.handle, slot.what, slot.left, handle, slot.result_at)
         finally:

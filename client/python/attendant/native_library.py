@@ -11,7 +11,6 @@ from ctypes import POINTER, c_char_p, c_int32, c_int64, c_void_p
 from attendant import native_types as types
 
 _NAME = "libattendant_client.so.0"
-_MOST_DROPPED = 32  # answers' records that wait to be freed, about 1 KB each
 _FUNCTIONS: dict[str, tuple[object, list[object] | None]] = {
     "abi_version": (c_int32, []),
     "version": (c_char_p, []),
@@ -62,20 +61,16 @@ class Library:
             if arguments is not None:
                 function.argtypes = arguments
             setattr(self, name, function)
-        self._dropped: list[int] = []
+        self.dropped: list[int] = []  # records that nobody needs any more
         found = self.abi_version()
         if found != types.ABI_VERSION:
             raise OSError(f"{path} has ABI {found}, not {types.ABI_VERSION}")
 
-    def free_soon(self, result: int) -> None:
-        """Frees an answer's record: some at once, which takes not much longer."""
-        dropped = self._dropped
-        dropped.append(result)
-        if len(dropped) < _MOST_DROPPED:
-            return
+    def free_dropped(self) -> None:
+        """Frees the answers' records in `dropped`. Thread-safe."""
         try:
             while True:  # each step is one thread's alone
-                self.result_free(dropped.pop())
+                self.result_free(self.dropped.pop())
         except IndexError:
             return
 

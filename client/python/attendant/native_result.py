@@ -9,6 +9,8 @@ from attendant.native_library import Library
 from attendant.options import DTYPE_NAMES
 from attendant.results import AttendResult, ResultDetails, ServedBy, StageTimes
 
+_MOST_DROPPED = 32  # records of 1 KB that wait: many take not much longer than one
+
 
 def decoded(value: bytes) -> str:
     """A text of the library."""
@@ -28,7 +30,10 @@ class NativeResult(AttendResult):
         self._details = None
 
     def __del__(self) -> None:
-        self._library.free_soon(self._result)
+        dropped = self._library.dropped
+        dropped.append(self._result)
+        if len(dropped) >= _MOST_DROPPED:
+            self._library.free_dropped()
 
     @property
     def reply(self) -> types.Reply:

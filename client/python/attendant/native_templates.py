@@ -98,9 +98,9 @@ class Template(Slots):
         self._on_stream = bool(args.present & types.HAS_CUDA_STREAM)
 
     def place(
-        self, slot: Slot, q: Any, k: Any, v: Any, out: Any, lse: Any
+        self, slot: Slot, q: Any, k: Any, v: Any, options: AttendOptions
     ) -> tuple[Any, Any]:
-        """Sets every address; O and LSE, None of which = new memory.
+        """Sets every address; O and LSE, in new memory unless given.
 
         Who asks keeps all of them alive.
         """
@@ -108,12 +108,13 @@ class Template(Slots):
         words[_Q] = address(q)
         words[_K] = address(k)
         words[_V] = address(v)
+        out = options.get("out")
         if out is None:
             out = self._new_out()
         words[_OUT] = address(out)
-        if self._new_lse is None:
-            lse = None
-        else:
+        lse = None
+        if self._new_lse is not None:
+            lse = options.get("lse")
             if lse is None:
                 lse = self._new_lse()
             words[_LSE] = address(lse)

@@ -13,6 +13,7 @@ import pytest
 
 import attendant
 from attendant import native_library
+from attendant.native_result import NativeResult
 from fake_server import echo_q
 
 LIBRARY = os.environ.get("ATTENDANT_CLIENT_LIBRARY", "")
@@ -86,15 +87,16 @@ def test_records_of_answers_are_freed_once_and_soon():
             step.wait(30)
 
     library = object.__new__(native_library.Library)
-    library._dropped = Together()
+    library.dropped = Together()
     freed = []
     library.result_free = freed.append
+
+    def drop(first):
+        for record in range(first, first + 16):
+            NativeResult(Q, None, library, record)
+
     with futures.ThreadPoolExecutor(2) as threads:
-        list(
-            threads.map(
-                lambda n: [library.free_soon(n + r) for r in range(16)], (0, 16)
-            )
-        )
+        list(threads.map(drop, (0, 16)))
     assert sorted(freed) == list(range(32))
 
 
