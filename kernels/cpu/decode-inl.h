@@ -45,110 +45,95 @@ HWY_INLINE auto SumOfBlocks(D d, V v) {
 }
 #endif
 
-// to[i] = scale * (sum of the lanes of v[i]) for four vectors.
+// to[r] = scale * (sum of the lanes of v[r]) for kRows vectors, of four.
+template <int kRows>
 HWY_INLINE void StoreSums(const DecodeVec* v, float scale, float* to) {
-  const DecodeTag d;
 #if HWY_TARGET == HWY_SCALAR
-  for (int i = 0; i < 4; ++i) to[i] = scale * hn::GetLane(v[i]);
-  (void)d;
+  for (int r = 0; r < kRows; ++r) to[r] = scale * hn::GetLane(v[r]);
 #else
+  const DecodeTag d;
   const auto fold = [](DecodeTag tag, DecodeVec a, DecodeVec b) HWY_ATTR {
     return hn::Add(hn::InterleaveLower(tag, a, b),
                    hn::InterleaveUpper(tag, a, b));
   };
-  const DecodeVec sums = fold(d, fold(d, v[0], v[2]), fold(d, v[1], v[3]));
+  const DecodeVec v1 = v[kRows > 1 ? 1 : 0];
+  const DecodeVec v2 = v[kRows > 2 ? 2 : 0];
+  const DecodeVec v3 = kRows > 3 ? v[3] : v1;
+  const DecodeVec sums = fold(d, fold(d, v[0], v2), fold(d, v1, v3));
   const hn::FixedTag<float, 4> d4;
-  hn::StoreU(hn::Mul(SumOfBlocks(d, sums), hn::Set(d4, scale)), d4, to);
+  hn::Store(hn::Mul(SumOfBlocks(d, sums), hn::Set(d4, scale)), d4, to);
 #endif
 }
 
-inline constexpr int kKeysOfScores = 4;  // at once
+inline constexpr int kKeysOfScores = 4;  // scores that are stored at once
 
-// The dims of one vector, from c on, of 4 keys and kRows rows of Q.
-template <class Type, int kRows>
-HWY_INLINE void ScoreDims(const DecodeScoresArgs& a,
-                          const typename Type::Stored* const* k, int64_t c,
-                          DecodeVec (*sums)[kKeysOfScores]) {
-  const DecodeTag d;
-  DecodeVec keys[kKeysOfScores];
-#pragma GCC unroll 4
-  for (int i = 0; i < kKeysOfScores; ++i) {
-    keys[i] = LoadFloats<Type>(d, k[i] + c);
-  }
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) {
-    const DecodeVec q = hn::LoadU(d, a.q + r * a.q_pitch + c);
-#pragma GCC unroll 4
-    for (int i = 0; i < kKeysOfScores; ++i) {
-      sums[r][i] = hn::MulAdd(q, keys[i], sums[r][i]);
-    }
+// to[r][i] = from[i][r] for kRows rows of S.
+template <int kRows>
+HWY_INLINE void StoreScores(const float (*from)[4], float* to) {
+  const hn::CappedTag<float, kKeysOfScores> d;
+  for (int i = 0; i < kKeysOfScores; i += static_cast<int>(hn::Lanes(d))) {
+    hn::Vec<decltype(d)> r0, r1, r2, r3;
+    hn::LoadInterleaved4(d, from[i], r0, r1, r2, r3);
+    hn::StoreU(r0, d, to + i);
+    if (kRows > 1) hn::StoreU(r1, d, to + i + kDecodeBlock);
+    if (kRows > 2) hn::StoreU(r2, d, to + i + 2 * kDecodeBlock);
+    if (kRows > 3) hn::StoreU(r3, d, to + i + 3 * kDecodeBlock);
   }
 }
 
-// The first kUnrolled vectors of a row have loads of their own: each strides
-// evenly through K, which is what processors foresee. Beside them the same part
-// of the rows that lie ahead is fetched, one row after the other.
+// One key and kRows rows of Q. The first kUnrolled vectors of the key have
+// loads of their own: each strides evenly through K, by one row, which is what
+// processors foresee. Beside them the row at `fetched` is fetched, if asked.
 template <class Type, int kRows, int kUnrolled>
-HWY_INLINE void DecodeScoreKeys(const DecodeScoresArgs& a, int first,
-                                const RowsAhead& ahead, bool fetch) {
+HWY_INLINE void DecodeScoreKey(const DecodeScoresArgs& a,
+                               const typename Type::Stored* k,
+                               const char* fetched, bool fetch, float* to) {
   using Stored = typename Type::Stored;
   const DecodeTag d;
   const int64_t lanes = hn::Lanes(d);
-  const Stored* k[kKeysOfScores];
-  const char* fetched[kKeysOfScores];
-  DecodeVec sums[kRows][kKeysOfScores];
+  DecodeVec sums[kRows];
 #pragma GCC unroll 4
-  for (int i = 0; i < kKeysOfScores; ++i) {
-    k[i] = static_cast<const Stored*>(a.k) +
-           std::min(first + i, a.num_keys - 1) * a.k_pitch;
-    fetched[i] = ahead.Of(first + i);
+  for (int r = 0; r < kRows; ++r) sums[r] = hn::Zero(d);
+  const auto add = [&](DecodeVec key, int64_t c) HWY_ATTR {
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) sums[r][i] = hn::Zero(d);
-  }
-  constexpr int kDivisor = std::max(kUnrolled, 1);  // there may be no loop
+    for (int r = 0; r < kRows; ++r) {
+      sums[r] = hn::MulAdd(hn::LoadU(d, a.q + r * a.q_pitch + c), key, sums[r]);
+    }
+  };
 #pragma GCC unroll 8
   for (int u = 0; u < kUnrolled; ++u) {
-#pragma GCC unroll 4
-    for (int i = 0; fetch && i < kKeysOfScores; ++i) {
-      const int vector = u * kKeysOfScores + i;
-      FetchElement<Stored>(fetched[vector / kDivisor],
-                           vector % kDivisor * lanes);
-    }
-    ScoreDims<Type, kRows>(a, k, u * lanes, sums);
+    if (fetch) FetchElement<Stored>(fetched, u * lanes);
+    add(LoadFloats<Type>(d, k + u * lanes), u * lanes);
   }
   int64_t c = kUnrolled * lanes;
   for (; c + lanes <= a.head_dim; c += lanes) {
-#pragma GCC unroll 4
-    for (int i = 0; fetch && i < kKeysOfScores; ++i) {
-      FetchElement<Stored>(fetched[i], c);
-    }
-    ScoreDims<Type, kRows>(a, k, c, sums);
+    if (fetch) FetchElement<Stored>(fetched, c);
+    add(LoadFloats<Type>(d, k + c), c);
   }
   if (c < a.head_dim) {
-    for (int i = 0; i < kKeysOfScores; ++i) {
-      const DecodeVec key = LoadSomeFloats<Type>(d, k[i] + c, a.head_dim - c);
-      for (int r = 0; r < kRows; ++r) {
-        const DecodeVec q = hn::LoadU(d, a.q + r * a.q_pitch + c);
-        sums[r][i] = hn::MulAdd(q, key, sums[r][i]);
-      }
-    }
+    add(LoadSomeFloats<Type>(d, k + c, a.head_dim - c), c);
   }
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) {
-    StoreSums(sums[r], a.scale, a.s + r * kDecodeBlock + first);
-  }
+  StoreSums<kRows>(sums, a.scale, to);
 }
 
 template <class Type, int kRows>
 void DecodeScoresOf(const DecodeScoresArgs& a, bool fetch) {
+  using Stored = typename Type::Stored;
   const int64_t lanes = hn::Lanes(DecodeTag());
-  const RowsAhead ahead(a.k, a.head_dim, a.k_pitch,
-                        sizeof(typename Type::Stored));
+  const RowsAhead ahead(a.k, a.head_dim, a.k_pitch, sizeof(Stored));
   const auto keys = [&](auto unrolled) HWY_ATTR {
+    HWY_ALIGN float of_key[kKeysOfScores][4] = {};
+    const auto* k = static_cast<const Stored*>(a.k);
     for (int n = 0; n < a.num_keys; n += kKeysOfScores) {
       if (fetch) ahead.FetchPages<kKeysOfScores>(n);
-      DecodeScoreKeys<Type, kRows, decltype(unrolled)::value>(a, n, ahead,
-                                                              fetch);
+      const int count = std::min(kKeysOfScores, a.num_keys - n);
+      // Unrolled, the loads of a key would stride by four rows.
+#pragma GCC unroll 1
+      for (int i = 0; i < count; ++i, k += a.k_pitch) {
+        DecodeScoreKey<Type, kRows, decltype(unrolled)::value>(
+            a, k, ahead.Of(n + i), fetch, of_key[i]);
+      }
+      StoreScores<kRows>(of_key, a.s + n);
     }
   };
   if (a.head_dim >= 8 * lanes) return keys(std::integral_constant<int, 8>());
