@@ -11,12 +11,14 @@ python_out (attend, `out=` reused), python_new_array (each answer in an array of
 its own), python_torch (torch tensors, `out=`), python_grpcio (where grpcio is);
 on the door "ipc" all tensors are torch's, in GPU memory. plain_grpcio is no
 client of ours: a server and a client as one writes them in an afternoon of
-Python (transport/python_grpcio_peer.py). One server for all others; rounds
-alternate, and a row's p50_ms is the median of its rounds' medians. Writes
-NAME.json and NAME.meta.json, which holds each door's distance to its bar: 15 %
-at 8192 tokens, 60 us at 128. What a client adds is the median of what it adds
-to C++'s median of the same round, since machines drift: small calls go in three
-times as many rounds, of a third of the calls.
+Python (transport/python_grpcio_peer.py). One server for all others; who follows
+the C++ client changes from round to round, and a row's p50_ms is the median of
+its rounds' medians; outside_us is what of a call was not the library's C++
+client (by doors of one machine its copies count, too). Writes NAME.json and
+NAME.meta.json, which holds each door's distance to its bar: 15 % at 8192
+tokens, 60 us at 128. What a client adds is the median of what it adds to C++'s
+median of the same round, since machines drift: small calls go in three times as
+many rounds, of a third of the calls.
 
 Without a GPU the CPU's time to compute hides what is looked for: --heads=256
 --seqlens=8 moves the bytes of 128 tokens in a sixteenth of it.
@@ -72,6 +74,7 @@ class PythonCaller:
         import numpy as np
         core = "grpcio" if kind == "python_grpcio" else "native"
         self._client = attendant.Client(target, core=core, door=door)
+        self.outside_us = []  # of each round: not in the library's client
         self._tensors = arrays(seqlen, heads)
         out = np.zeros_like(self._tensors[0])
         if kind == "python_torch" or door == "ipc":
@@ -89,15 +92,20 @@ class PythonCaller:
             self._tensors = []
 
     def median(self, calls):
-        """Milliseconds."""
+        """Milliseconds; each call drops the answer before."""
         attend, options = self._attend, self._options
         tensors = self._tensors
-        times = []
+        times, outside = [], []
         for call in range(calls + 3):
             begin = time.perf_counter_ns()
-            attend(*tensors, **options)
+            result = attend(*tensors, **options)
+            elapsed = time.perf_counter_ns() - begin
             if call >= 3:
-                times.append(time.perf_counter_ns() - begin)
+                times.append(elapsed)
+                if hasattr(result, "reply"):
+                    outside.append(elapsed - result.reply.client_ns)
+        if outside:
+            self.outside_us.append(statistics.median(outside) / 1e3)
         return statistics.median(times) / 1e6
 
     def close(self):
@@ -114,6 +122,8 @@ def plain_server():
 
 class PlainGrpcio:
     """The afternoon's client."""
+
+    outside_us = ()
 
     def __init__(self, seqlen, heads):
         self._shape = (1, seqlen, heads, HEAD_DIM, 0)
@@ -155,18 +165,24 @@ def measure(args, target, door, seqlen, missing):
         return []
     callers = callers_of(args, target, door, seqlen, missing)
     medians = {"cpp": [], **{kind: [] for kind in callers}}
+    turns = list(callers.items())
     for _ in range(rounds):
         medians["cpp"].append(cpp_median(args, target, door, seqlen, calls))
-        for kind, caller in callers.items():
+        for kind, caller in turns:
             medians[kind].append(caller.median(calls))
-    for caller in callers.values():
-        caller.close()
-    return [{"door": door, "client": client, "seqlen": seqlen,
+        turns.append(turns.pop(0))  # nobody is always the last
+    rows = [{"door": door, "client": client, "seqlen": seqlen,
              "num_heads": args.heads,
              "p50_ms": round(statistics.median(values), 4),
              "rounds_ms": [round(value, 4) for value in values],
              "calls": calls, "commit": args.commit}
             for client, values in medians.items()]
+    for row in rows[1:]:
+        caller = callers[row["client"]]
+        caller.close()
+        if caller.outside_us:
+            row["outside_us"] = round(statistics.median(caller.outside_us), 1)
+    return rows
 
 
 def bars(rows):
