@@ -27,7 +27,7 @@ extern "C" {
 
 /* Grows when a struct, a field or a function is added; see
  * attendant_abi_version. */
-#define ATTENDANT_ABI_VERSION 3
+#define ATTENDANT_ABI_VERSION 4
 
 /* Numbers of attendant.v1.DataType, Layout and CausalAlignment. */
 enum {
@@ -210,6 +210,34 @@ typedef struct attendant_cancel attendant_cancel;
 attendant_cancel* attendant_cancel_create(void);
 void attendant_cancel_request(attendant_cancel* cancel);
 void attendant_cancel_free(attendant_cancel* cancel); /* NULL is legal */
+
+/* For bindings to languages where asking an array object for its fields is
+ * dear: where those are, in bytes from its address. */
+typedef struct attendant_array_layout {
+  int32_t type;  /* a pointer */
+  int32_t data;  /* a pointer */
+  int32_t rank;  /* an int32_t */
+  int32_t shape; /* a pointer to rank sizes of int64_t */
+  int32_t dtype; /* a pointer */
+  int32_t flags; /* an int32_t */
+} attendant_array_layout;
+
+/* An array object, and what it is to be. */
+typedef struct attendant_array {
+  const void* object;
+  const void* type; /* looked at first: without it nothing else is read */
+  const void* dtype;
+  const int64_t* shape; /* rank sizes */
+  int32_t rank;
+  int32_t flags; /* each of these bits is to be set */
+  void** place;  /* receives data */
+} attendant_array;
+
+/* 1 = each of the objects is what it is to be and all places are set; 0 = one
+ * is not. The caller sees to it that nobody changes them meanwhile. */
+int32_t attendant_place_arrays(const attendant_array_layout* layout,
+                               const attendant_array* arrays,
+                               int32_t num_arrays);
 
 /* Blocks for the answer, timeout_ns (> 0) at most, retries included. cancel may
  * be NULL. Afterwards nobody reads or writes the caller's memory. */

@@ -13,9 +13,17 @@ from attendant import native_types as types
 from attendant.connection import Connection
 from attendant.errors import AttendantError, StatusCode
 from attendant.native_args import Call
+from attendant.native_arrays import LAYOUT
 from attendant.native_library import Library
 from attendant.native_result import NativeResult, decoded
-from attendant.native_templates import Slot, Slots, keep, key_of, template_of
+from attendant.native_templates import (
+    Slot,
+    Slots,
+    Template,
+    keep,
+    key_of,
+    template_of,
+)
 from attendant.options import DTYPE_NAMES, AttendOptions
 from attendant.results import AttendResult, Capability, Device, ServerInfo
 from attendant.retry import RetryPolicy
@@ -96,6 +104,7 @@ class NativeCore:
         self._running: dict[int, Cancel | None] = {}
         self._changed = threading.Condition()  # for close() to wait
         self._closed = False
+        self._last: Template | None = None  # most calls are like the one before
 
     def close(self) -> None:
         """Cancels calls under way, waits for them and ends the connections."""
@@ -141,15 +150,23 @@ class NativeCore:
         Of what Python does here most is dear: the call between has left little
         of it in the caches.
         """
+        template = self._last
+        if template is not None:
+            slot = template.take()
+            try:
+                answer = template.name(slot, q, k, v, options)
+                if answer is not None and self.library.place_arrays(
+                    LAYOUT, slot.places.arrays, slot.places.count
+                ):
+                    result = self._cross(self.library.attend, slot, seconds, cancel)
+                    return NativeResult(*answer, self.library, result)
+            finally:
+                template.give_back(slot)
         key = key_of(q, k, v, options)
         template = template_of(key)
         if template is None:
-            deadline = time.monotonic() + seconds
-            call = Call(q, k, v, options)
-            keep(key, call, [q, k, v])
-            left = deadline - time.monotonic()
-            result = self._cross(self.library.attend, Slot(call.args), left, cancel)
-            return self._result_of(call, result)
+            return self._attend_first(key, q, k, v, options, seconds, cancel)
+        self._last = template if template.is_alike else None
         slot = template.take()
         try:
             out, lse = template.place(slot, q, k, v, options)
@@ -157,6 +174,24 @@ class NativeCore:
         finally:
             template.give_back(slot)
         return NativeResult(out, lse, self.library, result)
+
+    def _attend_first(
+        self,
+        key: Any,
+        q: Any,
+        k: Any,
+        v: Any,
+        options: AttendOptions,
+        seconds: float,
+        cancel: Cancel | None,
+    ) -> AttendResult:
+        """As attend_within, of the first call with its key."""
+        deadline = time.monotonic() + seconds
+        call = Call(q, k, v, options)
+        keep(key, call, [q, k, v], options)
+        left = deadline - time.monotonic()
+        result = self._cross(self.library.attend, Slot(call.args), left, cancel)
+        return self._result_of(call, result)
 
     def attend_prepared(
         self, slots: Slots, seconds: float, out: Any, lse: Any

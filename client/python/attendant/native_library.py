@@ -25,6 +25,7 @@ _FUNCTIONS: dict[str, tuple[object, list[object] | None]] = {
     "cancel_free": (None, [c_void_p]),
     # None: what is given are objects of ctypes, which it need not convert.
     "attend": (c_void_p, None),
+    "place_arrays": (c_int32, None),
     "prepare": (c_void_p, [c_void_p, POINTER(types.Args), POINTER(c_void_p)]),
     "prepared_memory": (c_void_p, [c_void_p]),
     "prepared_free": (None, [c_void_p]),
@@ -53,6 +54,7 @@ class Library:
             "result_reply",
             "cancel_create",
             "cancel_free",
+            "place_arrays",
         )
         for name, (result, arguments) in _FUNCTIONS.items():
             loaded = held if name in quick else released

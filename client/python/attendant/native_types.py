@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 HAS_SOFTMAX_SCALE, HAS_SOFTCAP, HAS_WINDOW_LEFT, HAS_WINDOW_RIGHT = 1, 2, 4, 8
 HAS_CUDA_STREAM = 16
 
@@ -111,6 +111,28 @@ class Args(Structure):
         ("return_lse", c_int32),
         ("priority", c_int32),
         ("cuda_stream", c_void_p),
+    ]
+
+
+class ArrayLayout(Structure):
+    """attendant_array_layout."""
+
+    _fields_ = [
+        (name, c_int32) for name in ["type", "data", "rank", "shape", "dtype", "flags"]
+    ]
+
+
+class Array(Structure):
+    """attendant_array."""
+
+    _fields_ = [
+        ("object", c_void_p),
+        ("type", c_void_p),
+        ("dtype", c_void_p),
+        ("shape", POINTER(c_int64)),
+        ("rank", c_int32),
+        ("flags", c_int32),
+        ("place", c_void_p),
     ]
 
 

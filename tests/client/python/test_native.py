@@ -293,6 +293,8 @@ def test_structs_are_as_long_as_the_header_says(tmp_path):
         "client_options": native_types.ClientOptions,
         "tensor": native_types.Tensor,
         "buffer": native_types.Buffer,
+        "array_layout": native_types.ArrayLayout,
+        "array": native_types.Array,
         "placed": native_types.Placed,
         "attend_args": native_types.Args,
         "reply": native_types.Reply,
