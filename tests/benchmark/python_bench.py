@@ -5,20 +5,26 @@
         --out tests/benchmark/results --name python_h200 --commit $(git
         rev-parse --short HEAD)
 
-Closed loop, one caller, fp16, 16 heads of 128. Clients: cpp (`attendant bench`,
-which prepares its calls), python (native core, numpy, a prepared call),
-python_out (attend, `out=` reused), python_new_array (each answer in an array of
-its own), python_torch (torch tensors, `out=`), python_grpcio (where grpcio is);
-on the door "ipc" all tensors are torch's, in GPU memory. plain_grpcio is no
-client of ours: a server and a client as one writes them in an afternoon of
-Python (transport/python_grpcio_peer.py). One server for all others; who follows
-the C++ client changes from round to round, and a row's p50_ms is the median of
-its rounds' medians; outside_us is what of a call was not the library's C++
-client (by doors of one machine its copies count, too). Writes NAME.json and
-NAME.meta.json, which holds each door's distance to its bar: 15 % at 8192
-tokens, 60 us at 128. What a client adds is the median of what it adds to C++'s
-median of the same round, since machines drift: small calls go in three times as
-many rounds, of a third of the calls.
+Closed loop, one caller, fp16, 16 heads of 128. Clients in C++ are `attendant
+bench`: cpp (a prepared call), cpp_out (Attend into the caller's memory), cpp_new
+(each answer in memory of its own). In Python: python (native core, numpy, a
+prepared call), python_out (attend, `out=` reused), python_new_array (each answer
+in an array of its own), python_torch (torch tensors, `out=`), python_grpcio
+(where grpcio is); on the door "ipc" all their tensors are torch's, in GPU memory.
+plain_grpcio is no client of ours: a server and a client as one writes them in an
+afternoon of Python (transport/python_grpcio_peer.py). One server for all others;
+who comes first of C++'s, and of Python's after them, changes from round to round,
+and a row's p50_ms is the median of its rounds' medians; outside_us is what of a
+call was not the library's C++ client (by doors of one machine its copies count,
+too).
+
+Writes NAME.json and NAME.meta.json, which holds each door's distance to its bar:
+15 % at 8192 tokens, 60 us at 128. What a client adds (added_us) is the median of
+what it adds to `against` in the same round, since machines drift: small calls go
+in three times as many rounds, of a third of the calls. `against` is the C++ client
+that calls alike, by "ipc" always the prepared one (cpp_out's tensors are the
+host's, and would be copied); added_to_prepared_us and held_to_prepared are the
+same, always against cpp.
 
 Without a GPU the CPU's time to compute hides what is looked for: --heads=256
 --seqlens=8 moves the bytes of 128 tokens in a sixteenth of it.
@@ -26,6 +32,7 @@ Without a GPU the CPU's time to compute hides what is looked for: --heads=256
 
 import argparse
 import atexit
+import collections
 import datetime
 import functools
 import json
@@ -44,16 +51,36 @@ import processes  # noqa: E402
 DOORS = ("unary", "stream", "striped", "shm", "ipc")
 HEAD_DIM = 128
 SPLIT = 3  # rounds of small calls, for one of large ones
+CPP = {"cpp": "prepared", "cpp_out": "out", "cpp_new": "new"}  # bench --call
+ALIKE = {"python_out": "cpp_out", "python_new_array": "cpp_new",
+         "python_torch": "cpp_out", "python_grpcio": "cpp_out"}
 
 
-def cpp_median(args, target, door, seqlen, calls):
+def against(kind, door):
+    """The C++ client that calls as `kind` does."""
+    return "cpp" if door == "ipc" else ALIKE.get(kind, "cpp")
+
+
+def histogram_median(buckets):
+    """Of [upper edge in ms, count]: a bucket's values count as its middle.
+
+    The p50_ms beside it is an edge: 2 to 4 us too much at a millisecond.
+    """
+    values = []
+    for edge, count in buckets:
+        width = 2 ** max(0, round(edge * 1e6).bit_length() - 8)  # ns
+        values += [edge - (width - 1) / 2e6] * count
+    return statistics.median(values)
+
+
+def cpp_median(args, target, door, seqlen, calls, kind="cpp"):
     """Milliseconds, by the C++ client's own loop."""
     done = subprocess.run(
         [args.client, "bench", f"--server={target}", f"--door={door}",
          f"--shapes=s{seqlen}h{args.heads}d{HEAD_DIM}", "--dtype=fp16",
-         f"--requests={calls}", "--warmup=3", "--json=-"],
-        capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)["rows"][0]["p50_ms"]
+         f"--requests={calls}", f"--call={CPP[kind]}", "--warmup=3",
+         "--json=-"], capture_output=True, text=True, check=True)
+    return histogram_median(json.loads(done.stdout)["rows"][0]["histogram_ms"])
 
 
 @functools.cache
@@ -164,20 +191,24 @@ def measure(args, target, door, seqlen, missing):
         missing[door] = error.stderr.strip().splitlines()[-1][:200]
         return []
     callers = callers_of(args, target, door, seqlen, missing)
-    medians = {"cpp": [], **{kind: [] for kind in callers}}
-    turns = list(callers.items())
+    wanted = {"cpp", *(against(kind, door) for kind in callers)}
+    cpp = [kind for kind in CPP if kind in wanted]
+    medians = {kind: [] for kind in (*cpp, *callers)}
+    turns = [collections.deque(kinds) for kinds in (cpp, callers)]
     for _ in range(rounds):
-        medians["cpp"].append(cpp_median(args, target, door, seqlen, calls))
-        for kind, caller in turns:
-            medians[kind].append(caller.median(calls))
-        turns.append(turns.pop(0))  # nobody is always the last
+        for kind in (*turns[0], *turns[1]):
+            medians[kind].append(
+                callers[kind].median(calls) if kind in callers else
+                cpp_median(args, target, door, seqlen, calls, kind))
+        for kinds in turns:
+            kinds.rotate(-1)  # nobody is always the last
     rows = [{"door": door, "client": client, "seqlen": seqlen,
              "num_heads": args.heads,
              "p50_ms": round(statistics.median(values), 4),
              "rounds_ms": [round(value, 4) for value in values],
              "calls": calls, "commit": args.commit}
             for client, values in medians.items()]
-    for row in rows[1:]:
+    for row in rows[len(cpp):]:
         caller = callers[row["client"]]
         caller.close()
         if caller.outside_us:
@@ -185,22 +216,30 @@ def measure(args, target, door, seqlen, missing):
     return rows
 
 
+def added(row, cpp):
+    """What `row` adds to `cpp` by rounds, the median, and what it may add."""
+    rounds = [(mine - its) * 1e3 for mine, its in
+              zip(row["rounds_ms"], cpp["rounds_ms"])]
+    bar_us = 60 if row["seqlen"] <= 1000 else 0.15 * cpp["p50_ms"] * 1e3
+    return rounds, statistics.median(rounds), bar_us
+
+
 def bars(rows):
     """Per door and length: what Python adds, and what it may add."""
     found = []
-    for row in rows:
-        if row["client"] in ("cpp", "plain_grpcio"):
+    at = {(row["door"], row["seqlen"], row["client"]): row for row in rows}
+    for (door, seqlen, client), row in at.items():
+        if client in CPP or client == "plain_grpcio":
             continue
-        cpp = next(r for r in rows if r["client"] == "cpp" and
-                   r["door"] == row["door"] and r["seqlen"] == row["seqlen"])
-        rounds = [(mine - its) * 1e3 for mine, its in
-                  zip(row["rounds_ms"], cpp["rounds_ms"])]
-        added_us = statistics.median(rounds)
-        bar_us = 60 if row["seqlen"] <= 1000 else 0.15 * cpp["p50_ms"] * 1e3
-        found.append({"door": row["door"], "client": row["client"],
-                      "seqlen": row["seqlen"], "added_us": round(added_us, 1),
+        alike = against(client, door)
+        rounds, added_us, bar_us = added(row, at[door, seqlen, alike])
+        _, more_us, most_us = added(row, at[door, seqlen, "cpp"])
+        found.append({"door": door, "client": client, "seqlen": seqlen,
+                      "against": alike, "added_us": round(added_us, 1),
                       "rounds_us": [round(value, 1) for value in rounds],
-                      "bar_us": round(bar_us, 1), "held": added_us <= bar_us})
+                      "bar_us": round(bar_us, 1), "held": added_us <= bar_us,
+                      "added_to_prepared_us": round(more_us, 1),
+                      "held_to_prepared": more_us <= most_us})
     return found
 
 
@@ -268,8 +307,9 @@ def main():
                 rows += measure(args, server.target, door, seqlen, missing)
                 write(args, server.backend, rows, missing)
     for row in bars(rows):
-        print("{door:8} s{seqlen:<5} {client:17} adds {added_us:9.1f} us, bar "
-              "{bar_us:9.1f}: {word}".format(
+        print("{door:8} s{seqlen:<5} {client:17} adds {added_us:9.1f} us to "
+              "{against:8} bar {bar_us:9.1f}: {word}; to cpp "
+              "{added_to_prepared_us:9.1f}".format(
                   word="held" if row["held"] else "missed", **row))
 
 

@@ -241,7 +241,10 @@ def python_calls():
     clients = {
         "cpp": "C++, prepared",
         "python": "Python, prepared",
+        "cpp_out": "C++, out",
         "python_out": "attend(out=)",
+        "cpp_new": "C++, new answer",
+        "python_new_array": "attend()",
         "python_grpcio": "without the library",
         "plain_grpcio": "a plain grpcio server",
     }

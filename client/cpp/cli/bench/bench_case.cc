@@ -33,6 +33,12 @@ constexpr FlagSpec kFlags[] = {
     {"seconds", "X", "time of a case [5; with --requests: no end]"},
     {"warmup", "N", "calls of each caller before, not counted [2]"},
     {"mix", "", "every call takes one of the shapes at random"},
+    {"call", "prepared|out|new",
+     "prepared: stated once, tensors and answer where the\n"
+     "door moves them without a copy; out: each call\n"
+     "stated anew, answer into the caller's memory; new:\n"
+     "so, each answer in memory of its own, kept until\n"
+     "the next [prepared]"},
     {"layout", "bshd|bhsd|thd", "order of dimensions [bshd]"},
     {"dtype", "fp32|fp16|bf16", "of the tensors [fp16]"},
     {"causal", "", "a query sees no later key"},
@@ -123,6 +129,10 @@ BenchCase ReadCommon(const Flags& flags, Reader* reader) {
       reader->Choice<DataType>("dtype", {{"fp16", DataType::kFloat16},
                                          {"bf16", DataType::kBFloat16},
                                          {"fp32", DataType::kFloat32}});
+  common.call =
+      reader->Choice<CallKind>("call", {{"prepared", CallKind::kPrepared},
+                                        {"out", CallKind::kOut},
+                                        {"new", CallKind::kNew}});
   common.options.causal = flags.Switch("causal");
   common.options.return_lse = flags.Switch("lse");
   common.warmup_calls = reader->Count("warmup", 0).value_or(2);
@@ -159,6 +169,18 @@ std::vector<LoadPlan> ReadPlans(const LoadPlan& common, Reader* reader) {
 }  // namespace
 
 std::span<const FlagSpec> BenchFlags() { return kFlags; }
+
+const char* Name(CallKind call) {
+  switch (call) {
+    case CallKind::kPrepared:
+      return "prepared";
+    case CallKind::kOut:
+      return "out";
+    case CallKind::kNew:
+      return "new";
+  }
+  return "?";
+}
 
 std::string ShapesText(const BenchCase& one) {
   if (one.shapes.size() == 1) return ShapeText(one.shapes[0]);

@@ -14,12 +14,21 @@ namespace attendant::client::cli {
 
 std::span<const FlagSpec> BenchFlags();
 
+// How a caller makes its calls.
+enum class CallKind {
+  kPrepared,  // states them once, by Door::Prepare; answers into one memory
+  kOut,       // states each anew; answers into one memory of the caller's
+  kNew,       // states each anew; answers in memory of their own
+};
+const char* Name(CallKind call);  // "prepared", "out", "new"
+
 // One row of the result.
 struct BenchCase {
   std::string door;
   int connections = 1;
   std::vector<BenchShape> shapes;  // one, or several drawn at random (--mix)
   BenchOptions options;
+  CallKind call = CallKind::kPrepared;
   LoadPlan plan;
   int64_t warmup_calls = 0;  // of each caller, closed loop, not counted
 };

@@ -55,12 +55,18 @@ std::string DoorFor(const BenchCase& one, const Target& target) {
   return ResolveDoor(one.door, target.address, target.options, bytes);
 }
 
-// A door, and for each caller and shape a request in the door's own memory.
+struct Answer {
+  Tensor out, lse;
+};
+
+// A door, and for each caller and shape a request; prepared calls' lie in the
+// door's own memory.
 struct Callers {
   std::unique_ptr<Door> door;
   std::vector<BenchRequest> inputs;           // one a shape
-  std::vector<BenchRequest> outputs;          // one a caller
+  std::vector<BenchRequest> outputs;          // one a caller; none for kNew
   std::vector<std::vector<AttendArgs>> args;  // [caller][shape]
+  std::vector<Answer> last;                   // one a caller; kNew's
   std::vector<std::mt19937> random;           // one a caller
 };
 
@@ -68,6 +74,11 @@ struct Callers {
 AttendArgs WithOutputs(AttendArgs args, const BenchRequest& memory) {
   args.out = {memory.memory[0].get(), args.out.size()};
   args.lse = {memory.memory[1].get(), args.lse.size()};
+  return args;
+}
+
+AttendArgs WithoutOutputs(AttendArgs args) {
+  args.out = args.lse = {};
   return args;
 }
 
@@ -81,6 +92,29 @@ BenchRequest AllocateOutputs(const std::vector<BenchRequest>& inputs) {
   outputs.memory.push_back(std::make_unique<std::byte[]>(out));
   outputs.memory.push_back(std::make_unique<std::byte[]>(lse));
   return outputs;
+}
+
+// The calls of one more caller, one a shape.
+absl::Status AddCaller(CallKind call, Callers* callers) {
+  callers->random.emplace_back(callers->args.size());
+  callers->last.emplace_back();
+  std::vector<AttendArgs>& own = callers->args.emplace_back();
+  if (call != CallKind::kNew) {
+    callers->outputs.push_back(AllocateOutputs(callers->inputs));
+  }
+  for (const BenchRequest& request : callers->inputs) {
+    AttendArgs args = request.args;
+    args = call == CallKind::kNew
+               ? WithoutOutputs(std::move(args))
+               : WithOutputs(std::move(args), callers->outputs.back());
+    if (call == CallKind::kPrepared) {
+      absl::StatusOr<AttendArgs> prepared = callers->door->Prepare(args);
+      if (!prepared.ok()) return prepared.status();
+      args = *std::move(prepared);
+    }
+    own.push_back(std::move(args));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Callers> PrepareCallers(const BenchCase& one,
@@ -98,15 +132,8 @@ absl::StatusOr<Callers> PrepareCallers(const BenchCase& one,
     callers.inputs.push_back(*std::move(request));
   }
   for (int c = 0; c < one.plan.callers; ++c) {
-    callers.outputs.push_back(AllocateOutputs(callers.inputs));
-    callers.random.emplace_back(c);
-    std::vector<AttendArgs>& own = callers.args.emplace_back();
-    for (const BenchRequest& request : callers.inputs) {
-      absl::StatusOr<AttendArgs> prepared = callers.door->Prepare(
-          WithOutputs(request.args, callers.outputs.back()));
-      if (!prepared.ok()) return prepared.status();
-      own.push_back(*std::move(prepared));
-    }
+    const absl::Status added = AddCaller(one.call, &callers);
+    if (!added.ok()) return added;
   }
   return callers;
 }
@@ -117,9 +144,8 @@ absl::Status Verify(const BenchCase& one, size_t shape, const Target& target,
   const absl::StatusOr<std::unique_ptr<Door>> unary =
       OpenDoor("unary", target.address, target.options);
   if (!unary.ok()) return unary.status();
-  AttendArgs plain = callers.inputs[shape].args;
-  plain.out = plain.lse = {};
-  const auto expected = (*unary)->Attend(plain, target.timeout);
+  const auto expected = (*unary)->Attend(
+      WithoutOutputs(callers.inputs[shape].args), target.timeout);
   if (!expected.ok()) return expected.status();
   const auto answer =
       callers.door->Attend(callers.args[0][shape], target.timeout);
@@ -145,12 +171,20 @@ absl::Status Verify(const BenchCase& one, size_t shape, const Target& target,
 
 // One call. What travels is the door's business: its bytes are those of the
 // tensors, also where a server counts only what came in the message.
-absl::StatusOr<AttendResult> Call(const Door& door, const AttendArgs& args,
-                                  nanoseconds timeout) {
-  absl::StatusOr<AttendResult> result = door.Attend(args, timeout);
+absl::StatusOr<AttendResult> Call(CallKind call, const Door& door,
+                                  const AttendArgs& args, nanoseconds timeout,
+                                  Answer* last) {
+  // Who does not prepare states the arguments for every call: that is a copy.
+  absl::StatusOr<AttendResult> result =
+      call == CallKind::kPrepared ? door.Attend(args, timeout)
+                                  : door.Attend(AttendArgs(args), timeout);
   if (!result.ok()) return result;
   result->input_bytes = TensorBytesOf(args);
   result->output_bytes = result->out.num_bytes + result->lse.num_bytes;
+  // As `answer = Attend(...)`: the answer before goes when the next is there.
+  if (call == CallKind::kNew) {
+    *last = {std::move(result->out), std::move(result->lse)};
+  }
   return result;
 }
 
@@ -181,7 +215,8 @@ absl::StatusOr<LoadResult> RunCase(const BenchCase& one, const Target& target,
   if (!callers.ok()) return callers.status();
   const auto call = [&](int caller) {
     const size_t shape = callers->random[caller]() % one.shapes.size();
-    return Call(*callers->door, callers->args[caller][shape], target.timeout);
+    return Call(one.call, *callers->door, callers->args[caller][shape],
+                target.timeout, &callers->last[caller]);
   };
   for (size_t shape = 0; verify && shape < one.shapes.size(); ++shape) {
     const absl::Status same = Verify(one, shape, target, *callers);

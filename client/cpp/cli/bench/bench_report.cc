@@ -97,6 +97,7 @@ ordered_json RowJson(const BenchCase& one, const LoadResult& result) {
   ordered_json row;
   row["door"] = one.door;
   AddShape(one, &row);
+  row["call"] = Name(one.call);
   row["connections"] = one.connections;
   row["loop"] = one.plan.rate > 0 ? "open" : "closed";
   row["concurrency"] = one.plan.callers;

@@ -42,6 +42,7 @@ TEST(BenchCommand, SweepsEveryCombination) {
   EXPECT_THAT(json["command"].get<std::string>(), HasSubstr("--causal"));
   const auto& row = json["rows"][7];
   EXPECT_EQ(row["door"], "unary");
+  EXPECT_EQ(row["call"], "prepared");
   EXPECT_EQ(row["layout"], "BSHD");
   EXPECT_EQ(row["seqlen"], 8);
   EXPECT_EQ(row["num_heads"], 2);
@@ -84,6 +85,29 @@ TEST(BenchCommand, MixDrawsAShapeForEveryCall) {
   EXPECT_FALSE(json["rows"][0].contains("seqlen"));
   EXPECT_GT(small, 10);
   EXPECT_GT(large, 10);
+}
+
+TEST(BenchCommand, EveryKindOfCallIsCountedAndVerifiedAlike) {
+  FakeServer server(EchoQ);
+  for (const std::string call : {"prepared", "out", "new"}) {
+    const Outcome run =
+        Bench(server, {"--shapes=s4h1d8,s8h2d4", "--mix", "--requests=20",
+                       "--concurrency=2", "--json=-", "--lse", "--verify",
+                       "--call=" + call});
+    ASSERT_EQ(run.code, kOk) << run.err;
+    const auto row = nlohmann::json::parse(run.out)["rows"][0];
+    EXPECT_EQ(row["call"], call);
+    EXPECT_EQ(row["answered"], 20);
+    EXPECT_GE(row["bytes_out"], 20 * (4 * 8 * 2 + 4 * 4)) << call;
+  }
+}
+
+TEST(BenchCommand, AnUnknownKindOfCallIsToldTheChoices) {
+  FakeServer server(EchoQ);
+  const Outcome run = Bench(server, {"--call=often"});
+  EXPECT_EQ(run.code, kUsage);
+  EXPECT_THAT(run.err, HasSubstr("often"));
+  EXPECT_THAT(run.err, HasSubstr("prepared, out, new"));
 }
 
 TEST(BenchCommand, AStallIsSeenByCallsThatHadToWait) {
@@ -137,7 +161,7 @@ TEST(BenchCommand, NamesTheBadFlag) {
   for (const char* flag :
        {"--shapes=s1", "--concurrency=0", "--rate=-1", "--requests=0",
         "--seconds=0", "--connections=x", "--dtype=fp8", "--layout=sbhd",
-        "--door=back", "--arrivals=never", "--warmup=-1"}) {
+        "--door=back", "--call=often", "--arrivals=never", "--warmup=-1"}) {
     const Outcome run = Bench(server, {flag});
     EXPECT_EQ(run.code, kUsage) << flag;
     const std::string name(flag, std::string(flag).find('='));
