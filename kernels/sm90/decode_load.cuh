@@ -1,5 +1,6 @@
 // Shared memory of a decode block, and what fills it: items, K and V by one
-// warp and the copy engine, Q by the consumers. See decode_split_kv.cuh.
+// warp and the copy engine, Q by another or the consumers. See
+// decode_split_kv.cuh.
 #pragma once
 
 #include <cstdint>
@@ -66,19 +67,18 @@ class DecodeProducer {
 
   // From `item`, the block's first, on.
   __device__ __forceinline__ void Run(DecodeItem item) {
-    // Before K and V: what is asked for after them comes after them.
-    if (item.problem->q_has_map) LoadQByMap(item);
     const bool queues = params_.num_items > static_cast<int>(gridDim.x);
-    while (true) {
-      int next = params_.num_items;
+    int next = params_.num_items;
+    do {
       if (queues && lane_ == 0) {
         next = gridDim.x + atomicAdd(&params_.counters->next_tile, 1);
       }
       LoadItem(item);
+      if (!queues) break;
       next = ptx::uniform(__shfl_sync(0xffffffffu, next, 0));
       if (next >= params_.num_items) break;
       item = FindItem<kGrouped, true>(params_, next, Shape::kTileQ);
-    }
+    } while (true);
     DecodeItemNumbers none;
     none.record = -1;
     Publish(none);
@@ -90,6 +90,9 @@ class DecodeProducer {
   }
 
  private:
+  using Ring = DecodeRing<Shape::kStages>;
+  static constexpr int kTileBytes = DecodeStorage<Shape>::kTileBytes;
+
   __device__ __forceinline__ void Publish(const DecodeItemNumbers& item) {
     ptx::mbarrier_wait(ptx::smem_address(&storage_.item_empty[items_.stage]),
                        items_.phase ^ 1);
@@ -99,35 +102,6 @@ class DecodeProducer {
           ptx::smem_address(&storage_.item_full[items_.stage]));
     }
     items_.Advance();
-  }
-
-  __device__ __forceinline__ void LoadQByMap(const DecodeItem& item) const {
-    constexpr int kRows = DecodeProblem::kQBoxRows;
-    if constexpr (kGrouped) {
-      ptx::fence_tensormap_acquire(item.maps + kDecodeMapQ);
-    }
-    const int group = item.problem->group_size;
-    const uint32_t barrier = ptx::smem_address(&storage_.q_full);
-    const int head = ptx::uniform(item.kv_head * group);
-    const int batch = ptx::uniform(item.batch * item.problem->q_by_heads.batch);
-    int position =
-        item.sequence->q_begin + SmallDivisor(group).Divide(item.row0);
-    if (lane_ == 0) {
-      ptx::mbarrier_arrive_expect_tx(barrier, sizeof(storage_.q));
-    }
-    __syncwarp();
-#pragma unroll 1
-    for (int row = 0; row < Shape::kTileQ; row += kRows) {
-#pragma unroll
-      for (int i = 0; i < Shape::kHeadDim / 64; ++i) {
-        ptx::tma_load_4d_elect(
-            ptx::smem_address(storage_.q) + (i * Shape::kTileQ + row) * 128,
-            item.maps + kDecodeMapQ, barrier, 64 * i, head,
-            ptx::uniform(position * item.problem->q_by_heads.head), batch,
-            ptx::kEvictLast);
-      }
-      position += SmallDivisor(group).Divide(kRows);
-    }
   }
 
   // Publishes the item once its first copy is on its way.
@@ -145,46 +119,50 @@ class DecodeProducer {
     const int v_batch = ptx::uniform(item.batch * item.problem->v.batch);
     uint64_t* const v_full =
         params_.scrub_exponent == 0 ? storage_.v_full : storage_.v_arrived;
-    if (begin >= end) Publish(item);
+    if (begin < end) {
+      LoadTile(storage_.k, storage_.k_full, storage_.k_empty, k_,
+               item.maps + kDecodeMapK, begin, k_head, k_batch);
+    }
+    Publish(item);
+    // In the order of use: the next scores come before these values.
 #pragma unroll 1
     for (int row = begin; row < end; row += Shape::kTileKv) {
-      LoadTile(storage_.k[ring_.stage], &storage_.k_full[ring_.stage],
-               &storage_.k_empty[ring_.stage], item.maps + kDecodeMapK, row,
-               k_head, k_batch);
-      if (row == begin) Publish(item);
-      LoadTile(storage_.v[ring_.stage], &v_full[ring_.stage],
-               &storage_.v_empty[ring_.stage], item.maps + kDecodeMapV, row,
-               v_head, v_batch);
-      ring_.Advance();
+      if (row + Shape::kTileKv < end) {
+        LoadTile(storage_.k, storage_.k_full, storage_.k_empty, k_,
+                 item.maps + kDecodeMapK, row + Shape::kTileKv, k_head,
+                 k_batch);
+      }
+      LoadTile(storage_.v, v_full, storage_.v_empty, v_,
+               item.maps + kDecodeMapV, row, v_head, v_batch);
     }
   }
 
-  __device__ __forceinline__ void LoadTile(uint8_t* tile, uint64_t* full,
-                                           uint64_t* empty,
-                                           const CUtensorMap* map, int row,
-                                           int head, int batch) const {
+  __device__ __forceinline__ void LoadTile(uint8_t (*tiles)[kTileBytes],
+                                           uint64_t* full, uint64_t* empty,
+                                           Ring& place, const CUtensorMap* map,
+                                           int row, int head, int batch) const {
     constexpr int kRows = Shape::kBoxRows;
-    const uint32_t barrier = ptx::smem_address(full);
-    ptx::mbarrier_wait(ptx::smem_address(empty), ring_.phase ^ 1);
-    if (lane_ == 0) {
-      ptx::mbarrier_arrive_expect_tx(barrier, DecodeStorage<Shape>::kTileBytes);
-    }
+    const uint32_t tile = ptx::smem_address(tiles[place.stage]);
+    const uint32_t barrier = ptx::smem_address(full + place.stage);
+    ptx::mbarrier_wait(ptx::smem_address(empty + place.stage), place.phase ^ 1);
+    if (lane_ == 0) ptx::mbarrier_arrive_expect_tx(barrier, kTileBytes);
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < Shape::kHeadDim / 64; ++i) {
 #pragma unroll
       for (int first = 0; first < Shape::kTileKv; first += kRows) {
-        ptx::tma_load_4d_elect(
-            ptx::smem_address(tile) + (i * Shape::kTileKv + first) * 128, map,
-            barrier, 64 * i, row + first, head, batch, ptx::kEvictFirst);
+        ptx::tma_load_4d_elect(tile + (i * Shape::kTileKv + first) * 128, map,
+                               barrier, 64 * i, row + first, head, batch,
+                               ptx::kEvictFirst);
       }
     }
+    place.Advance();
   }
 
   const DecodeParams& params_;
   DecodeStorage<Shape>& storage_;
   const int lane_;
-  DecodeRing<Shape::kStages> ring_;
+  Ring k_, v_;
   DecodeRing<2> items_;
 };
 
@@ -231,6 +209,37 @@ __device__ __forceinline__ void ScrubItems(const DecodeParams& params,
 }
 
 // ---- Q: a warpgroup's own 64 rows, into 128-byte swizzle --------------------
+
+// The block's first, by a warp and its map.
+template <typename Shape, bool kGrouped>
+__device__ __forceinline__ void LoadQByMap(const DecodeItem& item,
+                                           DecodeStorage<Shape>& storage) {
+  constexpr int kRows = DecodeProblem::kQBoxRows;
+  if constexpr (kGrouped) {
+    ptx::fence_tensormap_acquire(item.maps + kDecodeMapQ);
+  }
+  const int group = item.problem->group_size;
+  const uint32_t barrier = ptx::smem_address(&storage.q_full);
+  const int head = ptx::uniform(item.kv_head * group);
+  const int batch = ptx::uniform(item.batch * item.problem->q_by_heads.batch);
+  int position = item.sequence->q_begin + SmallDivisor(group).Divide(item.row0);
+  if (threadIdx.x % 32 == 0) {
+    ptx::mbarrier_arrive_expect_tx(barrier, sizeof(storage.q));
+  }
+  __syncwarp();
+#pragma unroll 1
+  for (int row = 0; row < Shape::kTileQ; row += kRows) {
+#pragma unroll
+    for (int i = 0; i < Shape::kHeadDim / 64; ++i) {
+      ptx::tma_load_4d_elect(
+          ptx::smem_address(storage.q) + (i * Shape::kTileQ + row) * 128,
+          item.maps + kDecodeMapQ, barrier, 64 * i, head,
+          ptx::uniform(position * item.problem->q_by_heads.head), batch,
+          ptx::kEvictLast);
+    }
+    position += SmallDivisor(group).Divide(kRows);
+  }
+}
 
 // Eight elements, zeros from number `count` on.
 __device__ __forceinline__ void CopyByElements(const uint16_t* source,

@@ -67,7 +67,7 @@ __device__ __forceinline__ void InitDecodeBarriers(
 }
 
 // Parameters lie in constant memory, each line of it a miss when a launch
-// starts: brought in side by side, while others look items up.
+// starts: brought in side by side, while others ask for the first keys.
 template <typename Shape>
 __device__ __forceinline__ void TouchParams(const DecodeParams& params,
                                             DecodeStorage<Shape>& storage) {
@@ -91,6 +91,20 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
   ptx::grid_launch_dependents();  // the combine kernel
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
   constexpr int kConsumerWarps = Shape::kConsumers / 32;
+  constexpr uint32_t kInitThreads = 96;  // the barriers' and who loads first
+  // Before what takes longer.
+  if (warp == kConsumerWarps + 1) {
+    if (threadIdx.x % 32 == 0) {
+      InitDecodeBarriers<Shape>(params, storage);
+      if (!kGrouped) {
+        ptx::prefetch_tensormap(params.maps + kDecodeMapQ);
+        ptx::prefetch_tensormap(params.maps + kDecodeMapK);
+        ptx::prefetch_tensormap(params.maps + kDecodeMapV);
+      }
+    }
+    __syncwarp();
+    ptx::named_barrier_arrive(kDecodeInitBarrier, kInitThreads);
+  }
   // By all warps alike: fetched once.
   const DecodeItem first =
       FindItem<kGrouped, true>(params, blockIdx.x, Shape::kTileQ);
@@ -105,22 +119,16 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
   }
   ptx::setmaxnreg_dec<Shape::kProducerRegisters>();
   if (warp == kConsumerWarps) {
-    if (!kGrouped && threadIdx.x % 32 == 0) {
-      ptx::prefetch_tensormap(params.maps + kDecodeMapQ);
-      ptx::prefetch_tensormap(params.maps + kDecodeMapK);
-      ptx::prefetch_tensormap(params.maps + kDecodeMapV);
-    }
-    __syncwarp();
-    // Waits for the barriers alone, not for the consumers, who ask for Q first.
-    ptx::named_barrier_sync(kDecodeInitBarrier, 64);
+    // Waits for the barriers alone, not for the consumers.
+    ptx::named_barrier_sync(kDecodeInitBarrier, kInitThreads);
     ptx::named_barrier_arrive(kDecodeStartBarrier, Shape::kThreads);
     DecodeProducer<Shape, kGrouped>(params, storage).Run(first);
     return;
   }
-  if (warp == kConsumerWarps + 1) {
-    if (threadIdx.x % 32 == 0) InitDecodeBarriers<Shape>(params, storage);
-    __syncwarp();
-    ptx::named_barrier_arrive(kDecodeInitBarrier, 64);
+  if (warp == kConsumerWarps + 3) {
+    ptx::named_barrier_sync(kDecodeInitBarrier, kInitThreads);
+    // Beside K and V: what is asked for after them comes after them.
+    if (first.problem->q_has_map) LoadQByMap<Shape, kGrouped>(first, storage);
   }
   if (warp == kConsumerWarps + 2) TouchParams<Shape>(params, storage);
   ptx::named_barrier_sync(kDecodeStartBarrier, Shape::kThreads);
