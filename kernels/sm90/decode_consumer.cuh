@@ -374,8 +374,7 @@ class DecodeConsumer {
     if (params_.merge == DecodeMerge::kInCluster) {
       merge.InCluster();
     } else {
-      merge.ByArrival(params_.arrivals +
-                      2 * (item.sequence->first_strand + item.strand));
+      merge.ByArrival();
     }
   }
 

@@ -43,13 +43,11 @@ class RowFold {
   // `slots`: of the strand; `lane`: of kLanes.
   __device__ __forceinline__ RowFold(const DecodeItem& item, int slots,
                                      int lane)
-      : lane_(lane), next_(item.first_unit), end_(next_ + slots) {
-    // Chunks, quads or octets (unit 1, 4, 8) a quad and an octet, less 1.
-    in_quad_ = item.unit == 1 ? kSplitQuad - 1 : 0;
-    in_octet_ = item.unit == 1            ? kSplitOctet - 1
-                : item.unit == kSplitQuad ? kSplitOctet / kSplitQuad - 1
-                                          : 0;
-  }
+      : lane_(lane),
+        next_(item.first_unit),
+        end_(next_ + slots),
+        in_quad_(InQuad(item)),
+        in_octet_(InOctet(item)) {}
 
   // The share's first `count` slots, which are the strand's next ones; `row`:
   // of the tile, number `index` of the share. Slot number `own` lies in the
@@ -86,6 +84,88 @@ class RowFold {
       strand_.Append(octet_);
       octet_ = Row();
     }
+  }
+
+  // Whether AppendInPairs serves: the strand's slots are one octet of chunks,
+  // or two.
+  static __device__ __forceinline__ bool CanPair(const DecodeItem& item) {
+    return item.unit == 1 && item.first_unit % kSplitOctet == 0 &&
+           (item.slots == kSplitOctet || item.slots == 2 * kSplitOctet);
+  }
+
+  // As Append, all of the strand's slots, by 2 * kLanes threads that lie side
+  // by side, of which the first half gets the result. Few rows leave threads
+  // without work, and each step of a fold waits for the one before: here a
+  // thread takes a slot to compute what its merge multiplies by, and hands it
+  // on; then one half folds the first slots, the other the rest. Called by
+  // whole warps.
+  __device__ __forceinline__ void AppendInPairs(const StagedShare<kD>& share,
+                                                int slots, int row, int index,
+                                                int own, const float* own_o,
+                                                const float2* own_ml) {
+    static_assert(2 * kLanes >= 2 * kSplitOctet);
+    const int mine = threadIdx.x % (2 * kLanes);
+    const int group = threadIdx.x % 32 - mine;
+    float2 ml = make_float2(-INFINITY, 0.0f);
+    if (mine < slots) {
+      ml = *(mine == own ? own_ml + row : share.ml_of(mine) + index);
+    }
+    // Maxima of the quad up to this slot, and up to the one before.
+    float reached = ml.x;
+#pragma unroll
+    for (int step = 1; step < kSplitQuad; step *= 2) {
+      reached = fmaxf(reached,
+                      __shfl_up_sync(0xffffffffu, reached, step, kSplitQuad));
+    }
+    float before = __shfl_up_sync(0xffffffffu, reached, 1, kSplitQuad);
+    if (mine % kSplitQuad == 0) before = -INFINITY;
+    float no_sum = 0.0f;
+    const MergeFactors factors = Merge(before, no_sum, ml.x, 0.0f);
+    const int piece = 4 * TurnedPiece(row, lane_);
+    const int half = slots / 2;
+    const int begin = mine >= kLanes ? half : 0;
+#pragma unroll 1
+    for (int i = 0; i < half; i += kSplitQuad) {
+#pragma unroll
+      for (int k = 0; k < kSplitQuad; ++k) {
+        const int j = begin + i + k;
+        const MergeFactors here = {
+            __shfl_sync(0xffffffffu, factors.a, group + j),
+            __shfl_sync(0xffffffffu, factors.b, group + j)};
+        const float l = __shfl_sync(0xffffffffu, ml.y, group + j);
+        const float* const from =
+            (j == own ? own_o + row * kD : share.o_of(j) + index * kD) + piece;
+        quad_.l = k == 0 ? l * here.b : MergeValue(quad_.l, l, here);
+#pragma unroll
+        for (int v = 0; v < kColumns / 4; ++v) {
+          const float4 four =
+              *reinterpret_cast<const float4*>(from + v * kStep);
+          const float values[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            float& o = quad_.o[4 * v + e];
+            o = k == 0 ? values[e] * here.b : MergeValue(o, values[e], here);
+          }
+        }
+      }
+      quad_.m =
+          __shfl_sync(0xffffffffu, reached, group + begin + i + kSplitQuad - 1);
+      if (i == 0) {
+        octet_ = quad_;
+      } else {
+        octet_.Append(quad_);
+      }
+    }
+    // The other half's.
+    Row next;
+    next.m = __shfl_down_sync(0xffffffffu, octet_.m, kLanes);
+    next.l = __shfl_down_sync(0xffffffffu, octet_.l, kLanes);
+#pragma unroll
+    for (int e = 0; e < kColumns; ++e) {
+      next.o[e] = __shfl_down_sync(0xffffffffu, octet_.o[e], kLanes);
+    }
+    strand_ = octet_;
+    strand_.Append(next);
   }
 
   // To `target`, the row's, if `is_real`.
@@ -141,12 +221,23 @@ class RowFold {
 
  private:
   using Row = FoldedRow<kColumns>;
+
+  // Slots (chunks, quads or octets: unit 1, 4, 8) a quad and an octet, less 1.
+  static __device__ __forceinline__ int InQuad(const DecodeItem& item) {
+    return item.unit == 1 ? kSplitQuad - 1 : 0;
+  }
+  static __device__ __forceinline__ int InOctet(const DecodeItem& item) {
+    return item.unit == 1            ? kSplitOctet - 1
+           : item.unit == kSplitQuad ? kSplitOctet / kSplitQuad - 1
+                                     : 0;
+  }
+
   static constexpr int kStep = 4 * kLanes;  // columns from piece to piece
 
   const int lane_;
   int next_;  // units of the strand appended, counted from key 0
   const int end_;
-  int in_quad_, in_octet_;
+  const int in_quad_, in_octet_;
   Row quad_, octet_, strand_;
 };
 

@@ -131,8 +131,8 @@ struct DecodeParams {
   float* partials;  // see PartialSlot and FewSlot
   float* scratch;   // more rows: see KeptLevels
   LaunchCounters* counters;
-  // Few rows: a word a strand that counts finished items; more rows: two words,
-  // see StrandMerge. Zero in between.
+  // Few rows: a word a strand that counts finished items; more rows:
+  // kArrivalWords, see ArrivalBoard. Zero in between.
   uint32_t* arrivals;
   int32_t* repair_flag;
   uint32_t scrub_exponent;  // see PrefillParams

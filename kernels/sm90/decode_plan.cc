@@ -43,7 +43,9 @@ int64_t NumFloats(const AttentionProblem& problem) {
 // Counters of the launch, then the arrivals of its strands.
 int64_t ControlBytes(const DecodeGroup& group) {
   const bool is_few = group.width == DecodeWidth::kFew && group.num_slots > 0;
-  const int64_t words = is_few ? 1 : group.merges_by_arrival ? 2 : 0;
+  const int64_t words = is_few                    ? 1
+                        : group.merges_by_arrival ? kArrivalWords
+                                                  : 0;
   const int64_t arrivals = words * group.num_strands;
   return sizeof(LaunchCounters) +
          (arrivals * static_cast<int64_t>(sizeof(uint32_t)) + 15) / 16 * 16;

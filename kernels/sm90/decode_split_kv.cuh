@@ -123,6 +123,12 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
     ptx::named_barrier_sync(kDecodeInitBarrier, kInitThreads);
     ptx::named_barrier_arrive(kDecodeStartBarrier, Shape::kThreads);
     DecodeProducer<Shape, kGrouped>(params, storage).Run(first);
+    if constexpr (MayMerge<Shape, kModifies>()) {
+      if (MergesByArrival(params, first)) {
+        StrandMerge<Shape, Element>(params, first, storage)
+            .FetchShare(BoardOf(params, first));
+      }
+    }
     return;
   }
   if (warp == kConsumerWarps + 3) {
@@ -134,6 +140,12 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
   ptx::named_barrier_sync(kDecodeStartBarrier, Shape::kThreads);
   if (params.scrub_exponent != 0) {
     ScrubItems<Shape>(params, threadIdx.x - Shape::kConsumers - 32, storage);
+  }
+  if constexpr (MayMerge<Shape, kModifies>()) {
+    if (warp == kConsumerWarps + 1 && MergesByArrival(params, first)) {
+      StrandMerge<Shape, Element>(params, first, storage)
+          .StoreResult(BoardOf(params, first));
+    }
   }
 }
 

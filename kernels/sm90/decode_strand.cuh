@@ -2,13 +2,14 @@
 // block leaves its partial result in shared memory and folds a share of the
 // rows from all of them. No second kernel.
 //
-//   cluster    blocks push their rows into the shared memory of who folds them
-//   arrivals   through global memory: a block that has stored its result
-//   fetches
-//              its share of the others as they arrive. Whoever waits too long
-//              leaves, and says so: the last to arrive then folds all shares.
-//              So no block depends on others that have not started. (A share
-//              folded twice is stored twice, the same bits.)
+//   cluster   blocks push their rows into the shared memory of who folds them
+//   arrivals  through global memory, see ArrivalBoard: a warp stores the
+//             block's result and raises its flag to each of the others, another
+//             fetches the block's share of theirs as their flags come up.
+//             Whoever waits too long leaves, and says so: the last to finish
+//             then folds all shares. So no block depends on others that have
+//             not started. (A share folded twice is stored twice, the same
+//             bits.)
 #pragma once
 
 #include <cstddef>
@@ -29,14 +30,45 @@ namespace attendant::kernels::sm90 {
 inline constexpr uint32_t kDecodeWarpgroupBarrier = 2;  // and the next
 inline constexpr uint32_t kDecodeConsumersBarrier = 4;
 
+// Of the consumers with the two warps that store and fetch, of these two, and
+// of the consumers with the one that fetches.
+inline constexpr uint32_t kDecodeResultBarrier = 6;
+inline constexpr uint32_t kDecodeStoredBarrier = 7;
+inline constexpr uint32_t kDecodeVerdictBarrier = 8;
+
 // Clocks that a block waits for the others of its strand.
 inline constexpr uint32_t kMergePatience = 40'000;
+
+// What a strand's blocks tell each other, in global memory, all zero before and
+// after the launch: a line of flags for each block, which the others raise
+// there and it alone reads, since words that many change and many read make
+// each other wait; and a word, a bit each block that has finished, then one
+// each that has left.
+struct ArrivalBoard {
+  uint32_t word;
+  uint32_t unused[15];
+  uint32_t flags[kMostMerged][kMostMerged];  // [reader][block]
+};
+static_assert(sizeof(ArrivalBoard) == kArrivalWords * sizeof(uint32_t));
+
+__device__ __forceinline__ ArrivalBoard& BoardOf(const DecodeParams& params,
+                                                 const DecodeItem& item) {
+  return reinterpret_cast<ArrivalBoard*>(
+      params.arrivals)[item.sequence->first_strand + item.strand];
+}
+
+// Whether the blocks of `item`'s strand do.
+__device__ __forceinline__ bool MergesByArrival(const DecodeParams& params,
+                                                const DecodeItem& item) {
+  return item.parts > 1 && params.merge == DecodeMerge::kByArrival;
+}
 
 template <typename Shape, typename Element>
 class StrandMerge {
  public:
   static constexpr int kD = Shape::kHeadDim;
   static constexpr int kWarps = Shape::kConsumers / 32;
+  static constexpr int kResultThreads = Shape::kConsumers + 64;
   using Fold = RowFold<kD>;
 
   // Of a block whose result lies in storage.kept and storage.rows.
@@ -78,24 +110,80 @@ class StrandMerge {
     ptx::cluster_wait();  // until nobody reads what lies here
   }
 
-  // All consumers of the block. Two words of the strand's, zero before and
-  // after the launch.
-  __device__ __forceinline__ void ByArrival(uint32_t* words) {
+  // All consumers of the block, while its warps that store and fetch run
+  // StoreResult and FetchShare.
+  __device__ __forceinline__ void ByArrival() {
     ptx::fence_proxy_async();
-    ptx::named_barrier_sync(kDecodeConsumersBarrier, Shape::kConsumers);
-    uint32_t left = 0;
-    // The last warp, which has the fewest rows to fold, if any.
-    const bool is_first = threadIdx.x == Shape::kConsumers - 32;
-    if (is_first) {
-      StoreResult(words);
-      FetchArrived(words);
-      left = atomicInc(words + 1, item_.parts - 1);
-    }
-    FoldShare(item_.part, 0, warp_ != kWarps - 1);
-    ptx::mbarrier_wait(barrier(), 0);
+    ptx::named_barrier_sync(kDecodeResultBarrier, kResultThreads);
+    FoldShare(item_.part, 0, true);
+    ptx::named_barrier_sync(kDecodeVerdictBarrier, Shape::kConsumers + 32);
     if (storage_.takes_all != 0) FoldAllShares();
-    // The last puts the word back.
-    if (is_first && left + 1 == item_.parts) words[0] = 0;
+  }
+
+  // A warp: the block's result, which then has arrived.
+  __device__ __forceinline__ void StoreResult(ArrivalBoard& board) const {
+    const int lane = threadIdx.x % 32;
+    ptx::named_barrier_sync(kDecodeResultBarrier, kResultThreads);
+    if (lane == 0) {
+      PartialSlot<Shape>(params_, item_.slot)
+          .Store(result(), storage_.rows, 0, item_.num_rows);
+      ptx::bulk_wait();
+    }
+    __syncwarp();
+    if (lane < item_.parts && lane != item_.part) {
+      ptx::store_release(&board.flags[lane][item_.part], 1);
+    }
+    ptx::named_barrier_arrive(kDecodeStoredBarrier, 64);
+  }
+
+  // Another: the block's share, each slot once it has arrived.
+  __device__ __forceinline__ void FetchShare(ArrivalBoard& board) const {
+    const int lane = threadIdx.x % 32;
+    const uint32_t all = (1u << item_.parts) - 1;
+    const uint32_t mine = 1u << item_.part;
+    const uint32_t others = all & ~mine;
+    uint32_t* const flag = &board.flags[item_.part][min(lane, kMostMerged - 1)];
+    ptx::named_barrier_sync(kDecodeResultBarrier, kResultThreads);
+    const uint32_t begin = clock();
+    uint32_t arrived = 0;
+    bool leaves = false;
+    while (arrived != others && !leaves) {
+      const bool is_up = ptx::load_acquire(flag) != 0;
+      const uint32_t now =
+          __ballot_sync(0xffffffffu, is_up) & others & ~arrived;
+      arrived |= now;
+      if (now >> lane & 1) {
+        ptx::fence_proxy_async_global();
+        Fetch(item_.part, lane);
+      }
+      const bool is_late =
+          static_cast<uint32_t>(clock()) - begin > kMergePatience;
+      leaves = __shfl_sync(0xffffffffu, is_late, 0) && arrived != others;
+    }
+    if (lane == 0) {
+      storage_.leaves = leaves;
+      Expect(item_.part, __popc(arrived));
+    }
+    __syncwarp();
+    if (!leaves && lane < kMostMerged) *flag = 0;  // all are up
+    // The block's own result has arrived, which depends on nobody else.
+    ptx::named_barrier_sync(kDecodeStoredBarrier, 64);
+    uint32_t word = mine | (leaves ? mine << kMostMerged : 0);
+    if (lane == 0) word |= ptx::atomic_or_acq_rel(&board.word, word);
+    word = __shfl_sync(0xffffffffu, word, 0);
+    const bool is_last = (word & all) == all;
+    const bool some_left = word >> kMostMerged != 0;
+    if (lane == 0) {
+      storage_.takes_all = is_last && some_left;
+      if (is_last) board.word = 0;
+    }
+    ptx::named_barrier_sync(kDecodeVerdictBarrier, Shape::kConsumers + 32);
+    // Who left has not put its flags back.
+    if (!is_last || !some_left) return;
+#pragma unroll 1
+    for (int i = lane; i < kMostMerged * kMostMerged; i += 32) {
+      board.flags[0][i] = 0;
+    }
   }
 
  private:
@@ -129,43 +217,6 @@ class StrandMerge {
     ptx::bulk_push(ptx::map_to_rank(ptx::smem_address(share_.ml_of(rank)), to),
                    ptx::smem_address(storage_.rows + to * share_rows_),
                    count * 8, to_barrier);
-  }
-
-  // The result, which then has arrived. The word: a bit each part that has,
-  // then one each part that has left before all had.
-  __device__ __forceinline__ void StoreResult(uint32_t* word) const {
-    PartialSlot<Shape>(params_, item_.slot)
-        .Store(result(), storage_.rows, 0, item_.num_rows);
-    ptx::bulk_wait();
-    const uint32_t all = (1u << item_.parts) - 1;
-    const uint32_t mine = 1u << item_.part;
-    const uint32_t before = ptx::atomic_or_acq_rel(word, mine);
-    if (((before | mine) & all) == all && before >> kMostMerged != 0) {
-      storage_.takes_all = 1;
-    }
-  }
-
-  // The block's share, each slot once it has arrived.
-  __device__ __forceinline__ void FetchArrived(uint32_t* word) const {
-    const uint32_t all = (1u << item_.parts) - 1;
-    const uint32_t begin = clock();
-    uint32_t fetched = 1u << item_.part;  // lies here
-    while (fetched != all) {
-      uint32_t now = ptx::load_acquire(word) & all & ~fetched;
-      if (now == 0 && static_cast<uint32_t>(clock()) - begin > kMergePatience) {
-        now = ptx::atomic_or_acq_rel(word, 1u << (kMostMerged + item_.part)) &
-              all & ~fetched;
-        if ((fetched | now) != all) {
-          storage_.leaves = 1;
-          break;
-        }
-      }
-      if (now != 0) ptx::fence_proxy_async_global();
-      fetched |= now;
-#pragma unroll 1
-      for (; now != 0; now &= now - 1) Fetch(item_.part, __ffs(now) - 1);
-    }
-    Expect(item_.part, __popc(fetched) - 1);
   }
 
   // All slots have arrived.
@@ -203,21 +254,36 @@ class StrandMerge {
   // effect, so that the instructions are there when what is fetched is.
   __device__ __forceinline__ void FoldShare(int number, uint32_t phase,
                                             bool rehearses) const {
-    const int lane = threadIdx.x % Fold::kLanes;
+    constexpr int kRows = Shape::kConsumers / Fold::kLanes;  // at once
+    const int rows = RowsOf(number);
+    const bool in_pairs = share_rows_ <= kRows / 2 && Fold::CanPair(item_);
+    const int thread = threadIdx.x / Fold::kLanes;
+    const bool is_second = in_pairs && thread % 2 != 0;
+    const int last = in_pairs ? (rows + 1) / 2 * 2 : rows;  // in whole warps
 #pragma unroll 1
-    for (int i = threadIdx.x / Fold::kLanes; i < RowsOf(number);) {
-      const int row = number * share_rows_ + i;
+    for (int i = in_pairs ? thread / 2 : thread; i < last;) {
+      const int index = min(i, rows - 1);
+      const int row = number * share_rows_ + index;
       const RowTarget target = TargetOf(item_, row);
-      const int slots = rehearses ? 1 : item_.slots;
-      Fold fold(item_, slots, lane);
+      Fold fold(item_, rehearses ? 1 : item_.slots, threadIdx.x % Fold::kLanes);
       if (!rehearses) {
         ptx::mbarrier_wait(barrier(), phase);
         if (storage_.leaves != 0) return;
       }
-      fold.Append(share_, slots, row, i, rehearses ? 0 : item_.part, result(),
-                  storage_.rows);
-      fold.template Store<Element>(params_, item_, target, !rehearses);
-      i += rehearses ? 0 : Shape::kConsumers / Fold::kLanes;
+      if (in_pairs) {
+        const StagedShare<kD> share =
+            rehearses ? StagedShare<kD>(result(), storage_.rows, 0) : share_;
+        fold.AppendInPairs(share, item_.slots, row, rehearses ? row : index,
+                           rehearses ? -1 : item_.part, result(),
+                           storage_.rows);
+      } else {
+        fold.Append(share_, rehearses ? 1 : item_.slots, row, index,
+                    rehearses ? 0 : item_.part, result(), storage_.rows);
+      }
+      fold.template Store<Element>(params_, item_, target,
+                                   !rehearses && !is_second);
+      // In pairs all rows were there at once.
+      i += rehearses ? 0 : kRows;
       rehearses = false;
     }
   }

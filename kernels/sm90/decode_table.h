@@ -49,6 +49,8 @@ constexpr bool MayMerge() {
 }
 
 inline constexpr int kMostMerged = 16;  // slots of a strand, by arrival
+// Of a strand that its blocks merge by arrival, see ArrivalBoard.
+inline constexpr int kArrivalWords = 16 + kMostMerged * kMostMerged;
 
 // Threads of a block of the combine kernel: each folds 8 columns of a row.
 inline constexpr int kCombineThreads = 256;

@@ -1,4 +1,5 @@
-// Atomics in global memory that also order memory. PTX ISA 9.7.13.5 (atom).
+// Accesses to global memory that others see and that also order memory. PTX ISA
+// 9.7.13.5 (atom), 9.7.9.8 (ld), 9.7.9.11 (st).
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,13 @@ __device__ __forceinline__ uint32_t atomic_or_acq_rel(uint32_t* address,
                : "l"(address), "r"(bits)
                : "memory");
   return old;
+}
+
+// What this thread did or saw before is seen by whoever then loads the value.
+__device__ __forceinline__ void store_release(uint32_t* address,
+                                              uint32_t value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value)
+               : "memory");
 }
 
 // A value that others change; what they did before is then seen.
