@@ -26,6 +26,8 @@
 //      item_empty  1 a thread that reads it                producer waits
 //      q_full      1 arrival + bytes, once                 consumers wait
 //      merge_full  1 arrival + bytes, see StrandMerge      consumers wait
+//    The producers' warps: K and V, then the share that is fetched; the block's
+//    barriers, then its result; parameters; Q.
 #pragma once
 
 #include <cstdint>
