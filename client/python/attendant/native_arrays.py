@@ -54,9 +54,12 @@ def _is_so(array: Any) -> bool:
 def _layout() -> Any:
     """For the library to read; None where it would read something else.
 
-    Without a GIL a thread may change an array meanwhile.
+    Without a GIL a thread may change an array meanwhile; only in CPython is an
+    id an address.
     """
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return None
+    if sys.implementation.name != "cpython":
         return None
     probes = [
         np.zeros((2, 3, 5), np.float16),

@@ -238,10 +238,24 @@ def template_of(key: Any) -> Template | None:
         return None
 
 
+def _are_fixed(options: AttendOptions) -> bool:
+    """Whether equal scalars say the same at every call: tensors' values change."""
+    return all(
+        value is None or isinstance(value, (int, float, str, np.generic))
+        for name, value in options.items()
+        if name in _SCALARS
+    )
+
+
 def keep(key: Any, call: Call, tensors: list[Any], options: AttendOptions) -> None:
     """Makes the template of `key`, None = of none, from the first such call."""
-    if key is None or not call.args.out.data:
+    args = call.args
+    if key is None or not args.out.data or not _are_fixed(options):
         return
+    if any(
+        (x.data or 0) != _address(t) for x, t in zip((args.q, args.k, args.v), tensors)
+    ):
+        return  # a copy was read, of another byte order
     try:
         hash(key)
     except TypeError:

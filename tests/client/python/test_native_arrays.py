@@ -1,13 +1,15 @@
 """Calls like the one before, whose arrays the library looks at by itself."""
 
 import os
+import sys
+import types
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import attendant
-from attendant import native_arrays, native_templates
+from attendant import native_arrays, native_templates, views
 from fake_server import echo_q
 
 LIBRARY = os.environ.get("ATTENDANT_CLIENT_LIBRARY", "")
@@ -79,7 +81,8 @@ class Sub(np.ndarray):
     ],
 )
 def test_arrays_that_differ_are_served_as_they_are(client, keys, other):
-    np.testing.assert_array_equal(ask(client, other).out, other.astype(other.dtype))
+    for _ in range(3):
+        np.testing.assert_array_equal(ask(client, other).out, other)
     np.testing.assert_array_equal(ask(client, Q).out, Q)
     assert keys
 
@@ -144,6 +147,33 @@ def test_options_that_differ_are_not_those_of_the_call_before(fake):
             ask(client, Q, cuasal=True)
 
 
+class Setting:
+    """A number that changes, as a tensor of one entry does."""
+
+    value = 1
+
+    def __float__(self):
+        return float(self.value)
+
+    def __index__(self):
+        return self.value
+
+
+@pytest.mark.parametrize("name", ["softmax_scale", "softcap", "causal", "priority"])
+def test_an_option_that_changed_in_place_is_read_again(fake, name):
+    seen = []
+
+    def answer(request, context):
+        seen.append(getattr(request, name))
+        return echo_q(request, context)
+
+    setting = Setting()
+    with attendant.Client(fake(answer).target, core="native") as client:
+        for setting.value in (1, 1, 1, 0, 0, 1):
+            ask(client, Q, **{name: setting})
+    assert seen == [1, 1, 1, 0, 0, 1]
+
+
 def test_lse_goes_where_it_is_asked_for(target, keys):
     lse = np.zeros((1, 3, 4), np.float32)
     with attendant.Client(target, core="native") as client:
@@ -161,6 +191,14 @@ def test_lse_goes_where_it_is_asked_for(target, keys):
         client.attend(Q, Q, Q, timeout=60)
         client.attend(Q, Q, Q, timeout=60)
         assert client.attend(Q, Q, Q, timeout=60, lse=lse).lse is None
+
+
+def test_another_python_is_not_asked_for_addresses(monkeypatch):
+    monkeypatch.setattr(sys, "implementation", types.SimpleNamespace(name="pypy"))
+    assert native_arrays._layout() is None
+    address = views._fastest_address()
+    assert address is views._address_by_dict
+    assert address(Q) == Q.ctypes.data
 
 
 def test_another_numpy_is_asked_field_by_field(client, keys, monkeypatch):
