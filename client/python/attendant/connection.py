@@ -97,8 +97,11 @@ def check_timeout(timeout: float) -> float:
 
     A float of Python's own: numpy's smaller ones would round the clock's time.
     """
-    if 0 < timeout <= 86_400:
-        return float(timeout)
-    if not timeout > 0:
-        raise invalid_field("timeout", timeout, "> 0 seconds")
-    return 86_400.0
+    try:
+        if 0 < timeout <= 86_400:
+            return float(timeout)
+        if timeout > 0:
+            return 86_400.0
+    except (TypeError, ValueError):  # no number, or several
+        pass
+    raise invalid_field("timeout", timeout, "> 0 seconds")

@@ -31,7 +31,10 @@ def test_any_timeout_above_zero_is_time(client, timeout):
     np.testing.assert_array_equal(out, Q)
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("-inf")])
+@pytest.mark.parametrize(
+    "timeout",
+    [0, -1, float("nan"), float("-inf"), None, "3", [1], 1j, np.array([1, 2])],
+)
 def test_no_time_is_refused(client, timeout):
     with pytest.raises(attendant.AttendantError) as error:
         client.attend(Q, Q, Q, timeout=timeout)
