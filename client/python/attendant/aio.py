@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from concurrent import futures
 from types import TracebackType
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
     from attendant.options import AttendOptions
 
 
+async def _ended(call: asyncio.Future[Any]) -> None:
+    """Waits for a call that will end soon, also if this is cancelled again."""
+    while not call.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([call])
+    if not call.cancelled():
+        call.exception()  # nobody else asks for it
+
+
 class _Threads:
     """A native core's calls on threads of their own, for an event loop."""
 
@@ -36,23 +46,25 @@ class _Threads:
     async def attend(
         self, q: Any, k: Any, v: Any, options: AttendOptions, deadline: float
     ) -> AttendResult:
+        self._core.check_open()
         cancel = self._core.new_cancel()
         options = with_stream(q, options)
-        call = asyncio.get_running_loop().run_in_executor(
-            self._threads, self._core.attend, q, k, v, options, deadline, cancel
+        job = self._threads.submit(
+            self._core.attend, q, k, v, options, deadline, cancel
         )
+        call = asyncio.wrap_future(job)
         try:
             return await asyncio.shield(call)
         except asyncio.CancelledError:
-            # The caller's memory is lent until the call has ended.
+            # The caller's memory is lent until the call has ended. `call` itself
+            # can always be cancelled: that would not end what a thread does.
             cancel.request()
-            if not call.cancel():
-                await asyncio.wait([call])
-            if call.done() and not call.cancelled():
-                call.exception()
+            if not job.cancel():
+                await _ended(call)
             raise
 
     async def get_server_info(self, deadline: float) -> ServerInfo:
+        self._core.check_open()
         return await asyncio.get_running_loop().run_in_executor(
             self._threads, self._core.get_server_info, deadline
         )

@@ -182,6 +182,7 @@ class Client:
         options = with_stream(q, options)
         future = AttendFuture()
         if self._native is not None:
+            self._native.check_open()
             future._cancel = self._native.new_cancel()
 
         def run() -> None:

@@ -107,7 +107,14 @@ class NativeCore:
         self._last: Template | None = None  # most calls are like the one before
 
     def close(self) -> None:
-        """Cancels calls under way, waits for them and ends the connections."""
+        """Cancels calls under way, waits for them and ends the connections.
+
+        After a fork nothing: calls under way, and who holds locks, are of threads
+        that this process has not.
+        """
+        if self._forks != _forks:
+            self._closed = True
+            return
         with self._changed:
             if self._closed:
                 return
@@ -116,8 +123,12 @@ class NativeCore:
                 if cancel is not None:
                     cancel.request()
             self._changed.wait_for(lambda: not self._running)
-        if self._forks == _forks:
-            self.library.client_free(self.handle)
+        self.library.client_free(self.handle)
+
+    def check_open(self) -> None:
+        """Raises what a call would that begins now: of a closed or forked client."""
+        if self._closed or self._forks != _forks:
+            self._refuse()
 
     def new_cancel(self) -> Cancel:
         """For attend."""
@@ -192,6 +203,14 @@ class NativeCore:
         left = deadline - time.monotonic()
         result = self._cross(self.library.attend, Slot(call.args), left, cancel)
         return self._result_of(call, result)
+
+    def prepare(self, args: types.Args) -> c_void_p:
+        """The library's handle of a call to be made often; prepared_free's."""
+
+        def ask(client: Any, what: Any, _left: Any, _cancel: Any, made: Any) -> Any:
+            return self.library.prepare(client, what, made)
+
+        return c_void_p(self._cross(ask, Slot(args), 1, None))
 
     def attend_prepared(
         self, slots: Slots, seconds: float, out: Any, lse: Any

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
-from ctypes import byref, c_void_p
+from ctypes import c_void_p
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -99,11 +99,8 @@ class NativeCall(PreparedCall):
                 given[name] = _dense(given[name])
         q, k, v = _dense(q), _dense(k), _dense(v)
         self._call = Call(q, k, v, cast("AttendOptions", given))
-        library = core.library
-        core.raise_for(
-            library.prepare(core.handle, byref(self._call.args), byref(self._handle))
-        )
-        memory = types.Placed.from_address(library.prepared_memory(self._handle))
+        self._handle = core.prepare(self._call.args)
+        memory = types.Placed.from_address(core.library.prepared_memory(self._handle))
         lse = self._call.lse if self._call.args.return_lse else None
         models = {"q": q, "k": k, "v": v, "out": self._call.out, "lse": lse}
         models |= {"qkv": given.get("qkv"), "mask": given.get("mask")}

@@ -13,6 +13,7 @@ import pytest
 
 import attendant
 from attendant import native_library
+from attendant.native_core import NativeCore
 from attendant.native_result import NativeResult
 from fake_server import echo_q
 
@@ -146,6 +147,34 @@ def test_a_cancelled_task_ends_its_call(gate):
     asyncio.run(run())
 
 
+def test_a_cancelled_task_goes_on_when_nobody_writes_to_its_memory(fake, monkeypatch):
+    begun, may_end = threading.Event(), threading.Event()
+    ended = []
+
+    def attend(*arguments):
+        begun.set()
+        may_end.wait(30)
+        ended.append(arguments)
+
+    monkeypatch.setattr(NativeCore, "attend", attend)
+
+    async def run():
+        async with attendant.AsyncClient(fake(echo_q).target, core="native") as client:
+            task = asyncio.create_task(client.attend(Q, Q, Q, timeout=30))
+            await asyncio.to_thread(begun.wait, 30)
+            for _ in range(3):  # cancelling it again changes nothing
+                task.cancel()
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                assert not task.done()
+            may_end.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert ended
+
+    asyncio.run(run())
+
+
 def test_close_ends_calls_under_way(gate):
     target, arrived = gate
     client = attendant.Client(target, core="native")
@@ -167,6 +196,32 @@ def test_close_ends_calls_under_way(gate):
         client.attend(Q, Q, Q, timeout=30)
 
 
+def test_a_closed_client_refuses_every_kind_of_call(fake):
+    target = fake(echo_q).target
+    client = attendant.Client(target, core="native")
+    client.close()
+    for call in (
+        lambda: client.attend(Q, Q, Q, timeout=30),
+        lambda: client.submit(Q, Q, Q, timeout=30).result(30),
+        lambda: client.prepare(Q, Q, Q),
+        lambda: client.get_server_info(timeout=30),
+    ):
+        with pytest.raises(attendant.AttendantError, match="CANCELLED.*closed"):
+            call()
+
+    async def run():
+        other = attendant.AsyncClient(target, core="native")
+        await other.close()
+        for call in (
+            other.attend(Q, Q, Q, timeout=30),
+            other.get_server_info(timeout=30),
+        ):
+            with pytest.raises(attendant.AttendantError, match="CANCELLED.*closed"):
+                await call
+
+    asyncio.run(run())
+
+
 def test_other_python_threads_run_during_a_call(gate):
     target, arrived = gate
     with attendant.Client(target, core="native") as client:
@@ -182,28 +237,44 @@ def test_other_python_threads_run_during_a_call(gate):
 
 
 FORK = """
-import multiprocessing, attendant, numpy
+import multiprocessing, socket, threading, attendant, numpy
 
-def call(client, queue):
-    q = numpy.zeros((1, 4, 3, 2), numpy.float32)
+q = numpy.zeros((1, 4, 3, 2), numpy.float32)
+
+def told(call):
     try:
-        client.attend(q, q, q, timeout=5)
-        queue.put("answered")
+        call()
+        return "answered"
     except attendant.AttendantError as error:
-        queue.put(error.code.name)
+        return error.code.name
 
-client = attendant.Client("localhost:1", core="native")
+def child(client, queue):
+    queue.put(told(lambda: client.attend(q, q, q, timeout=5)))
+    queue.put(told(lambda: client.submit(q, q, q, timeout=5).result(10)))
+    queue.put(told(lambda: client.prepare(q, q, q)))
+    queue.put(told(lambda: client.get_server_info(timeout=5)))
+    client.close()
+    queue.put("closed")
+
+silent = socket.create_server(("127.0.0.1", 0))
+client = attendant.Client(f"127.0.0.1:{silent.getsockname()[1]}", core="native")
+waiting = threading.Thread(target=told, args=[
+    lambda: client.attend(q, q, q, timeout=60)])
+waiting.start()
+while not client._native._running:
+    pass
 context = multiprocessing.get_context("fork")
 queue = context.Queue()
-child = context.Process(target=call, args=(client, queue))
-child.start()
-print(queue.get(timeout=30))
-child.join()
+forked = context.Process(target=child, args=(client, queue))
+forked.start()
+print(*[queue.get(timeout=30) for _ in range(5)])
+forked.join()
 client.close()
+waiting.join()
 """
 
 
-def test_a_fork_of_a_client_is_refused():
+def test_a_fork_of_a_client_is_refused_while_its_parent_calls():
     # In a process without grpcio, whose own handlers may hold up a fork.
     done = subprocess.run(
         [sys.executable, "-c", FORK],
@@ -212,4 +283,4 @@ def test_a_fork_of_a_client_is_refused():
         check=False,
         timeout=120,
     )
-    assert done.stdout == "FAILED_PRECONDITION\n", done.stderr
+    assert done.stdout == 4 * "FAILED_PRECONDITION " + "closed\n", done.stderr
