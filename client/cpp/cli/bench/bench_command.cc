@@ -5,13 +5,13 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cpp/cli/bench/bench_callers.h"
 #include "client/cpp/cli/bench/bench_case.h"
 #include "client/cpp/cli/bench/bench_report.h"
 #include "client/cpp/cli/bench/load_runner.h"
@@ -55,87 +55,14 @@ std::string DoorFor(const BenchCase& one, const Target& target) {
   return ResolveDoor(one.door, target.address, target.options, bytes);
 }
 
-struct Answer {
-  Tensor out, lse;
-};
-
-// A door, and for each caller and shape a request; prepared calls' lie in the
-// door's own memory.
-struct Callers {
-  std::unique_ptr<Door> door;
-  std::vector<BenchRequest> inputs;           // one a shape
-  std::vector<BenchRequest> outputs;          // one a caller; none for kNew
-  std::vector<std::vector<AttendArgs>> args;  // [caller][shape]
-  std::vector<Answer> last;                   // one a caller; kNew's
-  std::vector<std::mt19937> random;           // one a caller
-};
-
-// `args` with places for its answer in `memory`, [0] for O and [1] for LSE.
-AttendArgs WithOutputs(AttendArgs args, const BenchRequest& memory) {
-  args.out = {memory.memory[0].get(), args.out.size()};
-  args.lse = {memory.memory[1].get(), args.lse.size()};
-  return args;
-}
-
-AttendArgs WithoutOutputs(AttendArgs args) {
-  args.out = args.lse = {};
-  return args;
-}
-
-BenchRequest AllocateOutputs(const std::vector<BenchRequest>& inputs) {
-  size_t out = 1, lse = 1;
-  for (const BenchRequest& request : inputs) {
-    out = std::max(out, request.args.out.size());
-    lse = std::max(lse, request.args.lse.size());
-  }
-  BenchRequest outputs;
-  outputs.memory.push_back(std::make_unique<std::byte[]>(out));
-  outputs.memory.push_back(std::make_unique<std::byte[]>(lse));
-  return outputs;
-}
-
-// The calls of one more caller, one a shape.
-absl::Status AddCaller(CallKind call, Callers* callers) {
-  callers->random.emplace_back(callers->args.size());
-  callers->last.emplace_back();
-  std::vector<AttendArgs>& own = callers->args.emplace_back();
-  if (call != CallKind::kNew) {
-    callers->outputs.push_back(AllocateOutputs(callers->inputs));
-  }
-  for (const BenchRequest& request : callers->inputs) {
-    AttendArgs args = request.args;
-    args = call == CallKind::kNew
-               ? WithoutOutputs(std::move(args))
-               : WithOutputs(std::move(args), callers->outputs.back());
-    if (call == CallKind::kPrepared) {
-      absl::StatusOr<AttendArgs> prepared = callers->door->Prepare(args);
-      if (!prepared.ok()) return prepared.status();
-      args = *std::move(prepared);
-    }
-    own.push_back(std::move(args));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Callers> PrepareCallers(const BenchCase& one,
-                                       const Target& target) {
-  Callers callers;
+absl::StatusOr<Callers> OpenCallers(const BenchCase& one,
+                                    const Target& target) {
   ClientOptions options = target.options;
   options.connections = one.connections;
   absl::StatusOr<std::unique_ptr<Door>> door =
       OpenDoor(one.door, target.address, options);
   if (!door.ok()) return door.status();
-  callers.door = *std::move(door);
-  for (const BenchShape& shape : one.shapes) {
-    absl::StatusOr<BenchRequest> request = MakeBenchRequest(shape, one.options);
-    if (!request.ok()) return request.status();
-    callers.inputs.push_back(*std::move(request));
-  }
-  for (int c = 0; c < one.plan.callers; ++c) {
-    const absl::Status added = AddCaller(one.call, &callers);
-    if (!added.ok()) return added;
-  }
-  return callers;
+  return MakeCallers(one, *std::move(door));
 }
 
 // DATA_LOSS if the door's answer is not bitwise the unary door's.
@@ -145,7 +72,7 @@ absl::Status Verify(const BenchCase& one, size_t shape, const Target& target,
       OpenDoor("unary", target.address, target.options);
   if (!unary.ok()) return unary.status();
   const auto expected = (*unary)->Attend(
-      WithoutOutputs(callers.inputs[shape].args), target.timeout);
+      WithoutAnswer(callers.inputs[shape].args), target.timeout);
   if (!expected.ok()) return expected.status();
   const auto answer =
       callers.door->Attend(callers.args[0][shape], target.timeout);
@@ -167,25 +94,6 @@ absl::Status Verify(const BenchCase& one, size_t shape, const Target& target,
                      ShapeText(one.shapes[shape]), " is not the unary door's"));
   }
   return absl::OkStatus();
-}
-
-// One call. What travels is the door's business: its bytes are those of the
-// tensors, also where a server counts only what came in the message.
-absl::StatusOr<AttendResult> Call(CallKind call, const Door& door,
-                                  const AttendArgs& args, nanoseconds timeout,
-                                  Answer* last) {
-  // Who does not prepare states the arguments for every call: that is a copy.
-  absl::StatusOr<AttendResult> result =
-      call == CallKind::kPrepared ? door.Attend(args, timeout)
-                                  : door.Attend(AttendArgs(args), timeout);
-  if (!result.ok()) return result;
-  result->input_bytes = TensorBytesOf(args);
-  result->output_bytes = result->out.num_bytes + result->lse.num_bytes;
-  // As `answer = Attend(...)`: the answer before goes when the next is there.
-  if (call == CallKind::kNew) {
-    *last = {std::move(result->out), std::move(result->lse)};
-  }
-  return result;
 }
 
 // Untimed calls, at least one a connection, until all are answered: the load is
@@ -211,12 +119,10 @@ void WarmUp(const BenchCase& one, const CallOne& call) {
 absl::StatusOr<LoadResult> RunCase(const BenchCase& one, const Target& target,
                                    bool verify) {
   ProgressBar bar(CaseText(one));
-  absl::StatusOr<Callers> callers = PrepareCallers(one, target);
+  absl::StatusOr<Callers> callers = OpenCallers(one, target);
   if (!callers.ok()) return callers.status();
   const auto call = [&](int caller) {
-    const size_t shape = callers->random[caller]() % one.shapes.size();
-    return Call(one.call, *callers->door, callers->args[caller][shape],
-                target.timeout, &callers->last[caller]);
+    return CallOnce(one.call, caller, target.timeout, &*callers);
   };
   for (size_t shape = 0; verify && shape < one.shapes.size(); ++shape) {
     const absl::Status same = Verify(one, shape, target, *callers);
