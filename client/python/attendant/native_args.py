@@ -34,6 +34,7 @@ from attendant.options import (
     text,
 )
 from attendant.views import (
+    CPU,
     CUDA,
     View,
     address_of,
@@ -210,11 +211,16 @@ class Call:
                 self.out = empty_like(self.model, dtype, shapes[0])
         if shapes is not None and self.args.return_lse and self.lse is None:
             self.lse = empty_like(self.model, DTYPES["fp32"], shapes[1])
+        model = views.get("qkv") or views.get("q")
+        on_gpu = model is not None and model.device_type == CUDA
         for name in ("out", "lse"):
             tensor = getattr(self, name)
             if tensor is None or (name == "lse" and not self.args.return_lse):
                 continue
             view = writable_view(name, tensor)
+            if view.device_type != CPU and not (on_gpu and view.device_type == CUDA):
+                device = getattr(tensor, "device", view.device_type)
+                raise invalid_field(f"{name}.device", device, "cpu, as q's")
             if shapes is not None and view.shape != shapes[name == "lse"]:
                 raise invalid_field(
                     f"{name}.shape", view.shape, str(shapes[name == "lse"])

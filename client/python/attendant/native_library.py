@@ -12,7 +12,6 @@ from attendant import native_types as types
 
 _NAME = "libattendant_client.so.0"
 _FUNCTIONS: dict[str, tuple[object, list[object] | None]] = {
-    "abi_version": (c_int32, []),
     "version": (c_char_p, []),
     "error_free": (None, [c_void_p]),
     "client_create": (
@@ -56,6 +55,12 @@ class Library:
             "cancel_free",
             "place_arrays",
         )
+        # First, since another ABI may lack a function.
+        abi_version = released.attendant_abi_version
+        abi_version.restype = c_int32
+        found = abi_version()
+        if found != types.ABI_VERSION:
+            raise OSError(f"{path} has ABI {found}, not {types.ABI_VERSION}")
         for name, (result, arguments) in _FUNCTIONS.items():
             loaded = held if name in quick else released
             function = getattr(loaded, f"attendant_{name}")
@@ -64,9 +69,6 @@ class Library:
                 function.argtypes = arguments
             setattr(self, name, function)
         self.dropped: list[int] = []  # records that nobody needs any more
-        found = self.abi_version()
-        if found != types.ABI_VERSION:
-            raise OSError(f"{path} has ABI {found}, not {types.ABI_VERSION}")
 
     def free_dropped(self) -> None:
         """Frees the answers' records in `dropped`. Thread-safe."""

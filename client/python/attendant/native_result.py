@@ -23,14 +23,17 @@ class NativeResult(AttendResult):
     __slots__ = ("_library", "_result")
 
     def __init__(self, out: Any, lse: Any, library: Library, result: int) -> None:
-        self._library = library
         self._result = result
+        self._library = library
         self.out = out
         self.lse = lse
         self._details = None
 
     def __del__(self) -> None:
-        dropped = self._library.dropped
+        try:
+            dropped = self._library.dropped
+        except AttributeError:  # Ctrl-C came before __init__
+            return
         dropped.append(self._result)
         if len(dropped) >= _MOST_DROPPED:
             self._library.free_dropped()

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import attendant
-from attendant import native_library
+from attendant import native_library, native_types
+from attendant.dlpack import Lent
 from fake_server import echo_q, refuse_with_detail
 
 LIBRARY = os.environ.get("ATTENDANT_CLIENT_LIBRARY", "")
@@ -170,6 +171,36 @@ def test_dlpack_tensors_are_read_where_they_lie(client, target):
     with pytest.raises(attendant.AttendantError) as caught:
         ask(client, Producer(Q[..., ::-1]))
     assert caught.value.field == "q.strides"
+
+
+class OnGpu:
+    """What DLPack's capsule of an array says, but that it lies on a GPU."""
+
+    def __init__(self, producer):
+        lent = Lent(producer)
+        self.__dict__.update(vars(lent), device_type=2)
+
+
+@pytest.mark.parametrize("name", ["out", "lse"])
+def test_a_host_tensors_answer_is_not_written_to_a_gpus_address(
+    client, monkeypatch, name
+):
+    monkeypatch.setattr("attendant.views.Lent", OnGpu)
+    places = {"out": np.zeros_like(Q), "lse": np.zeros((1, 3, 4), np.float32)}
+    place = Producer(places[name])
+    with pytest.raises(attendant.AttendantError) as caught:
+        ask(client, Q, return_lse=True, **{name: place})
+    assert caught.value.field == f"{name}.device"
+
+
+def test_a_library_of_another_abi_is_named_as_such(monkeypatch):
+    functions = native_library._FUNCTIONS | {"not_there_yet": (None, [])}
+    monkeypatch.setattr(native_library, "_FUNCTIONS", functions)
+    with pytest.raises(AttributeError, match="not_there_yet"):
+        native_library.Library(LIBRARY)
+    monkeypatch.setattr(native_types, "ABI_VERSION", 99)
+    with pytest.raises(OSError, match=r"has ABI \d+, not 99"):
+        native_library.Library(LIBRARY)
 
 
 def test_no_reference_is_left_behind(client):
