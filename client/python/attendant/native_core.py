@@ -6,6 +6,7 @@ import ctypes
 import os
 import threading
 import time
+import weakref
 from ctypes import byref, c_void_p
 from typing import Any
 
@@ -56,6 +57,11 @@ class Cancel:
         self.library.cancel_request(self.handle)
 
 
+def _free_client(library: Library, handle: c_void_p, forks: int) -> None:
+    if forks == _forks:
+        library.client_free(handle)
+
+
 def _milliseconds(seconds: float) -> int:
     """0 would mean the library's own default."""
     return max(1, round(seconds * 1000))
@@ -98,6 +104,10 @@ class NativeCore:
             )
         )
         self.handle = handle
+        # Once: by close(), or when nobody has this any more; not at exit, where
+        # threads may still be in calls.
+        self._free = weakref.finalize(self, _free_client, library, handle, _forks)
+        self._free.atexit = False
         self._end = Cancel(library)
         # Calls under way, by the id of an object of each: what ends it, if it has
         # that of its own. Changed without a lock, one step at a time.
@@ -123,7 +133,7 @@ class NativeCore:
                 if cancel is not None:
                     cancel.request()
             self._changed.wait_for(lambda: not self._running)
-        self.library.client_free(self.handle)
+        self._free()
 
     def check_open(self) -> None:
         """Raises what a call would that begins now: of a closed or forked client."""

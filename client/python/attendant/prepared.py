@@ -62,12 +62,13 @@ class PlainCall(PreparedCall):
         return result
 
 
-def _wrapped(model: Any, address: int) -> Any:
-    """An array of the same library and shape as `model`, over other memory."""
+def _wrapped(model: Any, address: int, owner: object) -> Any:
+    """An array of the same library and shape as `model`, over `owner`'s memory."""
     view = view_of("tensor", model, "bf16")
     if address == view.pointer or view.num_bytes == 0:
         return model
     memory: Any = (ctypes.c_uint8 * view.num_bytes).from_address(address)
+    memory.owner = owner  # lives as long as the array and its views
     raw = np.frombuffer(memory, np.uint8)
     if is_torch(model):
         torch = sys.modules["torch"]
@@ -107,7 +108,7 @@ class NativeCall(PreparedCall):
         packed = given.get("mask_bits", False)
         for name, model in models.items():
             if model is not None and not (name == "mask" and packed):
-                setattr(self, name, _wrapped(model, getattr(memory, name)))
+                setattr(self, name, _wrapped(model, getattr(memory, name), core))
         self._slots = Slots(self._call.args, self._handle)
         self._answer = (self.out, self.lse)
 

@@ -32,7 +32,7 @@ def target(tmp_path_factory):
             "--max_queued_bytes=256M",
             "--lame_duck_seconds=0",
             f"--region_socket={regions}",
-            "--regions=cuda_ipc",
+            "--regions=buffers,cuda_ipc",
         ],
         stdout=subprocess.PIPE,
         text=True,

@@ -1,6 +1,7 @@
 """Calls of the native core from several threads, tasks and processes."""
 
 import asyncio
+import gc
 import os
 import pickle
 import subprocess
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import attendant
-from attendant import native_library
+from attendant import native_core, native_library
 from attendant.native_core import NativeCore
 from attendant.native_result import NativeResult
 from fake_server import echo_q
@@ -220,6 +221,66 @@ def test_a_closed_client_refuses_every_kind_of_call(fake):
                 await call
 
     asyncio.run(run())
+
+
+@pytest.fixture
+def freed(monkeypatch):
+    """The clients that the library was told to free."""
+    library, _ = native_library.load()
+    handles = []
+    real = library.client_free
+
+    def client_free(handle):
+        handles.append(handle.value)
+        real(handle)
+
+    monkeypatch.setattr(library, "client_free", client_free)
+    return handles
+
+
+def test_a_client_that_nobody_has_is_freed_once(fake, freed):
+    target = fake(echo_q).target
+    client = attendant.Client(target, core="native")
+    client.attend(Q, Q, Q, timeout=30)
+    client.submit(Q, Q, Q, timeout=30).result(30)
+    call = client.prepare(Q, Q, Q)
+    handle = client._native.handle.value
+    del client
+    gc.collect()
+    assert not freed  # the prepared call has it
+    assert (call.attend(timeout=30).out == Q).all()
+    del call
+    gc.collect()
+    assert freed == [handle]
+    with attendant.Client(target, core="native") as client:
+        handle = client._native.handle.value
+    del client
+    gc.collect()
+    assert freed[1:] == [handle]
+
+
+def test_a_child_does_not_free_its_parents_client(fake, freed, monkeypatch):
+    client = attendant.Client(fake(echo_q).target, core="native")
+    monkeypatch.setattr(native_core, "_forks", 1)
+    del client
+    gc.collect()
+    assert not freed
+
+
+def test_arrays_of_a_prepared_call_outlive_call_and_client(target):
+    def rows():
+        client = attendant.Client(target, core="native", door="shm")
+        call = client.prepare(Q, Q, Q)
+        result = call.attend(timeout=60)
+        return result.out[0, 1:], call.q[0, 1:]
+
+    out, q = rows()
+    gc.collect()
+    with attendant.Client(target, core="native") as client:
+        np.testing.assert_array_equal(
+            out, client.attend(Q, Q, Q, timeout=60).out[0, 1:]
+        )
+    np.testing.assert_array_equal(q, Q[0, 1:])
 
 
 def test_other_python_threads_run_during_a_call(gate):
