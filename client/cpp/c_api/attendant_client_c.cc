@@ -296,7 +296,8 @@ int32_t attendant_call_wait(attendant_call* call, int64_t timeout_ns) {
   CallState& state = *call->state;
   std::unique_lock lock(state.mutex);
   const auto ended = [&] { return state.ended; };
-  if (timeout_ns < 0) {
+  // No call takes a day; the clock's time plus centuries would be past.
+  if (timeout_ns < 0 || nanoseconds(timeout_ns) > std::chrono::hours(48)) {
     state.ended_changed.wait(lock, ended);
   } else {
     state.ended_changed.wait_for(lock, nanoseconds(timeout_ns), ended);

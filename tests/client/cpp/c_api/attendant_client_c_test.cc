@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <cstdint>
+#include <limits>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -255,6 +257,22 @@ TEST_F(CClientTest, AsynchronousCallsAreWaitedForAndTakenOnce) {
     attendant_error_free(error);
     attendant_call_free(call);
   }
+}
+
+TEST_F(CClientTest, TheLongestWaitLastsUntilTheCallHasEnded) {
+  Gate gate;
+  FakeServer server(Through(&gate));
+  Connect(server);
+  Args args;
+  attendant_call* call = nullptr;
+  ASSERT_EQ(
+      attendant_attend_start(client_, &args, kPatient, nullptr, nullptr, &call),
+      nullptr);
+  gate.AwaitCaller();
+  std::thread opener([&] { gate.Open(); });
+  EXPECT_EQ(attendant_call_wait(call, std::numeric_limits<int64_t>::max()), 1);
+  opener.join();
+  attendant_call_free(call);
 }
 
 TEST_F(CClientTest, AsynchronousCallsAreCancelled) {
