@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from attendant.connection import Connection, check_timeout
 from attendant.core import native_library
 from attendant.cuda_tensors import with_stream
+from attendant.errors import client_closed
 from attendant.native_core import NativeCore
 from attendant.results import AttendResult, ServerInfo
 from attendant.retry import RetryPolicy
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
     from attendant.grpcio_core import AsyncCore
     from attendant.options import AttendOptions
+
+
+def _is_cancelled(task: Any) -> bool:
+    """Whether somebody cancelled it: only Python 3.11 and later can tell."""
+    return bool(getattr(task, "cancelling", int)())
 
 
 async def _ended(call: asyncio.Future[Any]) -> None:
@@ -56,6 +62,8 @@ class _Threads:
         try:
             return await asyncio.shield(call)
         except asyncio.CancelledError:
+            if call.cancelled() and not _is_cancelled(asyncio.current_task()):
+                raise client_closed() from None  # before a thread was free
             # The caller's memory is lent until the call has ended. `call` itself
             # can always be cancelled: that would not end what a thread does.
             cancel.request()

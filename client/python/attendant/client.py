@@ -180,9 +180,9 @@ class Client:
         """As attend, on a thread of the client's; timeout counts from here."""
         deadline = time.monotonic() + check_timeout(timeout)
         options = with_stream(q, options)
+        self._core.check_open()
         future = AttendFuture()
         if self._native is not None:
-            self._native.check_open()
             future._cancel = self._native.new_cancel()
 
         def run() -> None:

@@ -55,6 +55,11 @@ class AttendantError(Exception):
         return (AttendantError, parts)
 
 
+def client_closed() -> AttendantError:
+    """What calls of a closed client fail with."""
+    return AttendantError(StatusCode.CANCELLED, "the client is closed")
+
+
 def invalid_field(field: str, value: object, bound: str) -> AttendantError:
     """INVALID_ARGUMENT "<field> is <value>, must be <bound>"."""
     return AttendantError(

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 
 from attendant.connection import Connection
-from attendant.errors import invalid_field
+from attendant.errors import client_closed, invalid_field
 from attendant.grpcio_errors import code_of, error_of, pushback_of, trailers_of
 from attendant.options import AttendOptions
 from attendant.reply import decode_response, decode_server_info
@@ -124,6 +124,7 @@ class BlockingCore:
 
     def __init__(self, connection: Connection, retry: RetryPolicy) -> None:
         self._retry = retry
+        self._closed = False
         self._metadata = connection.metadata()
         options = _channel_options(connection)
         target = connection.grpc_target
@@ -135,7 +136,13 @@ class BlockingCore:
 
     def close(self) -> None:
         """Ends the connection; calls under way are cancelled."""
+        self._closed = True
         self._channel.close()
+
+    def check_open(self) -> None:
+        """Raises what a call would that begins now: of a closed client."""
+        if self._closed:
+            raise client_closed()
 
     def attend(
         self, q: Any, k: Any, v: Any, options: AttendOptions, deadline: float
@@ -156,6 +163,7 @@ class BlockingCore:
         attempts = 0
         while True:
             attempts += 1
+            self.check_open()
             try:
                 reply = call(
                     request,
@@ -178,6 +186,7 @@ class AsyncCore:
 
     def __init__(self, connection: Connection, retry: RetryPolicy) -> None:
         self._retry = retry
+        self._closed = False
         self._metadata = connection.metadata()
         options = _channel_options(connection)
         target = connection.grpc_target
@@ -189,6 +198,7 @@ class AsyncCore:
 
     async def close(self) -> None:
         """Ends the connection; calls under way are cancelled."""
+        self._closed = True
         await self._channel.close(None)
 
     async def attend(
@@ -213,6 +223,8 @@ class AsyncCore:
         attempts = 0
         while True:
             attempts += 1
+            if self._closed:
+                raise client_closed()
             try:
                 reply = await call(
                     request,

@@ -12,7 +12,7 @@ from typing import Any
 
 from attendant import native_types as types
 from attendant.connection import Connection
-from attendant.errors import AttendantError, StatusCode
+from attendant.errors import AttendantError, StatusCode, client_closed
 from attendant.native_args import Call
 from attendant.native_arrays import LAYOUT
 from attendant.native_library import Library
@@ -277,7 +277,7 @@ class NativeCore:
                 StatusCode.FAILED_PRECONDITION,
                 "this client was made before a fork: make one in each process",
             )
-        raise AttendantError(StatusCode.CANCELLED, "the client is closed")
+        raise client_closed()
 
     def raise_for(self, error: int | None) -> None:
         """Raises what the library gave, if it gave an error, and frees it."""

@@ -197,21 +197,38 @@ def test_close_ends_calls_under_way(gate):
         client.attend(Q, Q, Q, timeout=30)
 
 
-def test_a_closed_client_refuses_every_kind_of_call(fake):
+def test_calls_that_wait_for_a_thread_end_with_their_client(gate):
+    target, arrived = gate
+
+    async def run():
+        client = attendant.AsyncClient(target, core="native", threads=1)
+        tasks = [
+            asyncio.create_task(client.attend(Q, Q, Q, timeout=30)) for _ in range(3)
+        ]
+        await asyncio.to_thread(arrived.wait, 30)
+        await client.close()
+        for error in await asyncio.gather(*tasks, return_exceptions=True):
+            assert isinstance(error, attendant.AttendantError)
+            assert error.code == attendant.StatusCode.CANCELLED
+
+    asyncio.run(run())
+
+
+def test_a_closed_client_refuses_every_kind_of_call(fake, core):
     target = fake(echo_q).target
-    client = attendant.Client(target, core="native")
+    client = attendant.Client(target, core=core)
     client.close()
     for call in (
         lambda: client.attend(Q, Q, Q, timeout=30),
         lambda: client.submit(Q, Q, Q, timeout=30).result(30),
-        lambda: client.prepare(Q, Q, Q),
+        lambda: client.prepare(Q, Q, Q).attend(timeout=30),
         lambda: client.get_server_info(timeout=30),
     ):
         with pytest.raises(attendant.AttendantError, match="CANCELLED.*closed"):
             call()
 
     async def run():
-        other = attendant.AsyncClient(target, core="native")
+        other = attendant.AsyncClient(target, core=core)
         await other.close()
         for call in (
             other.attend(Q, Q, Q, timeout=30),
