@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 from attendant.errors import invalid_field
-from attendant.native_library import Library, load
+from attendant.native_library import Library, usable
 
 CORES = ("auto", "native", "grpcio")
 _told = False
@@ -20,7 +20,7 @@ def native_library(core: str, door: str, connections: int) -> Library | None:
     """
     if core not in CORES:
         raise invalid_field("core", core, "one of " + ", ".join(CORES))
-    library, reason = (None, "") if core == "grpcio" else load()
+    library, reason = (None, "") if core == "grpcio" else usable()
     if library is not None:
         return library
     if core == "native":
@@ -39,7 +39,7 @@ def _tell_once(reason: str) -> None:
     if not _told:
         _told = True
         warnings.warn(
-            "libattendant_client.so was not found, grpcio serves instead, slower: "
+            "libattendant_client.so cannot be used, grpcio serves instead, slower: "
             f"{reason}",
             RuntimeWarning,
             stacklevel=4,

@@ -15,7 +15,7 @@ from attendant.connection import Connection
 from attendant.errors import AttendantError, StatusCode, client_closed
 from attendant.native_args import Call
 from attendant.native_arrays import LAYOUT
-from attendant.native_library import Library
+from attendant.native_library import Library, note_client
 from attendant.native_result import NativeResult, decoded
 from attendant.native_templates import (
     Slot,
@@ -98,6 +98,7 @@ class NativeCore:
             balance=connection.balance,
         )
         handle = c_void_p()
+        note_client()
         self.raise_for(
             library.client_create(
                 connection.target.encode(), byref(options), byref(handle)

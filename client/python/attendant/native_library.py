@@ -82,6 +82,36 @@ class Library:
         raise AttributeError(name)  # for type checkers: functions are set above
 
 
+_made_clients = False  # here, or in a process that this was forked from
+_is_cut_off = False
+
+
+def note_client() -> None:
+    """A client is about to be made."""
+    global _made_clients
+    _made_clients = True
+
+
+def _note_fork() -> None:
+    global _is_cut_off
+    _is_cut_off = _made_clients
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def usable() -> tuple[Library | None, str]:
+    """As load(); None too in a child of a process that had made clients.
+
+    gRPC's state is there and its threads are not: calls would never end. What
+    is closed takes gRPC a while, so that closed clients count too.
+    """
+    if _is_cut_off:
+        return None, "this process was forked after native clients were made"
+    return load()
+
+
 def candidates() -> list[str]:
     """Where the library is looked for, best first.
 

@@ -333,6 +333,8 @@ def child(client, queue):
     queue.put(told(lambda: client.get_server_info(timeout=5)))
     client.close()
     queue.put("closed")
+    queue.put(told(lambda: attendant.Client("localhost:1", core="native")))
+    queue.put(attendant.Client("localhost:1", door="auto").core)
 
 silent = socket.create_server(("127.0.0.1", 0))
 client = attendant.Client(f"127.0.0.1:{silent.getsockname()[1]}", core="native")
@@ -345,7 +347,7 @@ context = multiprocessing.get_context("fork")
 queue = context.Queue()
 forked = context.Process(target=child, args=(client, queue))
 forked.start()
-print(*[queue.get(timeout=30) for _ in range(5)])
+print(*[queue.get(timeout=30) for _ in range(7)])
 forked.join()
 client.close()
 waiting.join()
@@ -361,4 +363,33 @@ def test_a_fork_of_a_client_is_refused_while_its_parent_calls():
         check=False,
         timeout=120,
     )
-    assert done.stdout == 4 * "FAILED_PRECONDITION " + "closed\n", done.stderr
+    wanted = [*4 * ["FAILED_PRECONDITION"], "closed", "INVALID_ARGUMENT", "grpcio"]
+    assert done.stdout.split() == wanted, done.stderr
+    assert "was forked after native clients were made" in done.stderr
+
+
+FORK_FIRST = """
+import os, sys, attendant, numpy
+
+def call():
+    q = numpy.zeros((1, 4, 3, 2), numpy.float32)
+    with attendant.Client(sys.argv[1], core="native") as client:
+        client.attend(q, q, q, timeout=30)
+
+child = os.fork()
+call()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    print("both")
+"""
+
+
+def test_parent_and_child_both_call_if_their_clients_were_made_after_the_fork(fake):
+    done = subprocess.run(
+        [sys.executable, "-c", FORK_FIRST, fake(echo_q).target],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.stdout == "both\n", done.stderr
