@@ -18,7 +18,9 @@ namespace {
 
 int64_t AlignFloats(int64_t floats) { return (floats + 63) / 64 * 64; }
 
-// Batch entries of one shape. Its tasks are numbered by batch entry, KV head,
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Batch entries of one shape. Its tasks are numbered by batch entry, KV heads,
 // row task and split, the last fastest.
 struct Unit {
   const AttentionProblem* problem;
@@ -26,9 +28,11 @@ struct Unit {
   WorkSplit split;
   int64_t first_task;
 
+  int64_t head_tasks() const {
+    return CeilDiv(problem->num_kv_heads, split.heads_per_task);
+  }
   int64_t num_tasks() const {
-    return (b_end - b_begin) * problem->num_kv_heads * split.row_tasks *
-           split.splits;
+    return (b_end - b_begin) * head_tasks() * split.row_tasks * split.splits;
   }
 };
 
@@ -41,12 +45,12 @@ struct Memory {
     const WorkSplit& split = unit.split;
     if (unit.num_tasks() == 0) return;
     int64_t floats = split.form == Form::kDecode
-                         ? DecodeScratchFloats(problem)
+                         ? DecodeScratchFloats(problem, split.heads_per_task)
                          : TileScratchFloats(problem, split.rows_per_task);
     if (split.splits > 1) {
       floats = std::max(floats, problem.head_dim_v);
       slot =
-          std::max(slot, AlignFloats(split.splits *
+          std::max(slot, AlignFloats(split.heads_per_task * split.splits *
                                      std::min(split.rows, split.rows_per_task) *
                                      PartialPitch(problem)));
     }
@@ -105,7 +109,7 @@ class CpuPlan final : public KernelPlan {
       for (int64_t task = 0; task < num_tasks_; ++task) run(task, 0);
     } else {
       context.thread_pool->ParallelFor(
-          num_tasks_, run, [this](int64_t task) { return FirstOfHead(task); });
+          num_tasks_, run, [this](int64_t task) { return FirstOfHeads(task); });
     }
     if (context.unwanted != nullptr && (*context.unwanted)()) {
       return absl::CancelledError("the results are not wanted any more");
@@ -134,7 +138,7 @@ class CpuPlan final : public KernelPlan {
   }
 
   // The first of the tasks that read the same K and V.
-  int64_t FirstOfHead(int64_t number) const {
+  int64_t FirstOfHeads(int64_t number) const {
     const Unit& unit = UnitOf(number);
     const int64_t tasks = unit.split.row_tasks * unit.split.splits;
     return number - (number - unit.first_task) % tasks;
@@ -154,8 +158,8 @@ class CpuPlan final : public KernelPlan {
     index /= split.row_tasks;
     AttentionTask task;
     task.problem = unit.problem;
-    task.kv_head = index % unit.problem->num_kv_heads;
-    task.b = unit.b_begin + index / unit.problem->num_kv_heads;
+    task.kv_head = index % unit.head_tasks() * split.heads_per_task;
+    task.b = unit.b_begin + index / unit.head_tasks();
     task.row_begin = row_task * split.rows_per_task;
     task.row_end = std::min(split.rows, task.row_begin + split.rows_per_task);
     task.key_begin = part * split.chunk;
@@ -164,28 +168,50 @@ class CpuPlan final : public KernelPlan {
     task.partial = nullptr;
     task.unwanted = unwanted;
     if (split.splits == 1) {
-      if (!task.IsUnwanted()) Attend(simd, task, split, scratch);
+      if (!task.IsUnwanted()) Attend(simd, task, split, 0, scratch);
       return;
     }
 
     // Unwanted or not: a slot is free again when all of its group have left.
+    // Of each head the parts lie one behind the other.
     float* const partials = slots.Enter(group, split.splits);
-    task.partial = partials + part * (task.row_end - task.row_begin) *
-                                  PartialPitch(*task.problem);
-    Attend(simd, task, split, scratch);
+    const int64_t part_floats =
+        (task.row_end - task.row_begin) * PartialPitch(*task.problem);
+    const int64_t head_floats = split.splits * part_floats;
+    task.partial = partials + part * part_floats;
+    Attend(simd, task, split, head_floats, scratch);
     if (slots.Leave(group)) {
-      MergePartials(simd, task, partials, split.splits, scratch);
+      float* of_head = partials;
+      for (const int64_t end = EndOfHeads(task, split); task.kv_head < end;
+           ++task.kv_head, of_head += head_floats) {
+        MergePartials(simd, task, of_head, split.splits, scratch);
+      }
       slots.Release(group);
     }
   }
 
+  static int64_t EndOfHeads(const AttentionTask& first,
+                            const WorkSplit& split) {
+    return std::min(first.problem->num_kv_heads,
+                    first.kv_head + split.heads_per_task);
+  }
+
+  // The task and those of the next heads, whose partial results lie
+  // `head_floats` apart.
   static void Attend(const SimdKernels& simd, const AttentionTask& task,
-                     const WorkSplit& split, float* scratch) {
-    if (split.form == Form::kDecode) {
-      DecodeAttention(simd, task, scratch);
-    } else {
-      TileAttention(simd, task, split.rows_per_task, scratch);
+                     const WorkSplit& split, int64_t head_floats,
+                     float* scratch) {
+    if (split.form == Form::kTile) {
+      return TileAttention(simd, task, split.rows_per_task, scratch);
     }
+    std::vector<AttentionTask> tasks;
+    AttentionTask of_head = task;
+    for (const int64_t end = EndOfHeads(task, split); of_head.kv_head < end;
+         ++of_head.kv_head) {
+      tasks.push_back(of_head);
+      if (of_head.partial != nullptr) of_head.partial += head_floats;
+    }
+    DecodeAttention(simd, tasks, scratch);
   }
 
   const int num_threads_;

@@ -85,7 +85,7 @@ HWY_INLINE void StoreScores(const float (*from)[4], float* to) {
 // loads of their own: each strides evenly through K, by one row, which is what
 // processors foresee. Beside them the row at `fetched` is fetched, if asked.
 template <class Type, int kRows, int kUnrolled>
-HWY_INLINE void DecodeScoreKey(const DecodeScoresArgs& a,
+HWY_INLINE void DecodeScoreKey(const DecodeScoresArgs& a, const float* q,
                                const typename Type::Stored* k,
                                const char* fetched, bool fetch, float* to) {
   using Stored = typename Type::Stored;
@@ -97,7 +97,7 @@ HWY_INLINE void DecodeScoreKey(const DecodeScoresArgs& a,
   const auto add = [&](DecodeVec key, int64_t c) HWY_ATTR {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      sums[r] = hn::MulAdd(hn::LoadU(d, a.q + r * a.q_pitch + c), key, sums[r]);
+      sums[r] = hn::MulAdd(hn::LoadU(d, q + r * a.q_pitch + c), key, sums[r]);
     }
   };
 #pragma GCC unroll 8
@@ -131,7 +131,7 @@ void DecodeScoresOf(const DecodeScoresArgs& a, bool fetch) {
 #pragma GCC unroll 1
       for (int i = 0; i < count; ++i, k += a.k_pitch) {
         DecodeScoreKey<Type, kRows, decltype(unrolled)::value>(
-            a, k, ahead.Of(n + i), fetch, of_key[i]);
+            a, a.q, k, ahead.Of(n + i), fetch, of_key[i]);
       }
       StoreScores<kRows>(of_key, a.s + n);
     }
@@ -139,43 +139,6 @@ void DecodeScoresOf(const DecodeScoresArgs& a, bool fetch) {
   if (a.head_dim >= 8 * lanes) return keys(std::integral_constant<int, 8>());
   if (a.head_dim >= 4 * lanes) return keys(std::integral_constant<int, 4>());
   keys(std::integral_constant<int, 0>());
-}
-
-// Up to four rows at once: what fits in registers.
-template <class Type>
-void DecodeScoresOfType(DecodeScoresArgs a) {
-  bool fetch = true;  // once: the other rows find K in the caches
-  while (a.rows > 0) {
-    const int rows = std::min(a.rows, 4);
-    switch (rows) {
-      case 1:
-        DecodeScoresOf<Type, 1>(a, fetch);
-        break;
-      case 2:
-        DecodeScoresOf<Type, 2>(a, fetch);
-        break;
-      case 3:
-        DecodeScoresOf<Type, 3>(a, fetch);
-        break;
-      default:
-        DecodeScoresOf<Type, 4>(a, fetch);
-    }
-    fetch = false;
-    a.rows -= rows;
-    a.q += rows * a.q_pitch;
-    a.s += rows * kDecodeBlock;
-  }
-}
-
-void DecodeScores(const DecodeScoresArgs& a) {
-  switch (a.dtype) {
-    case DataType::kFloat32:
-      return DecodeScoresOfType<Float32>(a);
-    case DataType::kFloat16:
-      return DecodeScoresOfType<Float16>(a);
-    case DataType::kBFloat16:
-      return DecodeScoresOfType<BFloat16>(a);
-  }
 }
 
 // Which V a slice of O sees: as it is, or 0 for what is not finite.
@@ -327,44 +290,6 @@ bool DecodeValuesOf(const DecodeValuesArgs& a) {
     }
   }
   return finite;
-}
-
-template <class Type>
-bool DecodeValuesOfType(DecodeValuesArgs a) {
-  bool finite = true;
-  while (a.rows > 0) {
-    const int rows = std::min(a.rows, 4);
-    switch (rows) {
-      case 1:
-        finite &= DecodeValuesOf<Type, 1>(a);
-        break;
-      case 2:
-        finite &= DecodeValuesOf<Type, 2>(a);
-        break;
-      case 3:
-        finite &= DecodeValuesOf<Type, 3>(a);
-        break;
-      default:
-        finite &= DecodeValuesOf<Type, 4>(a);
-    }
-    a.rows -= rows;
-    a.p += rows * kDecodeBlock;
-    a.alpha += rows;
-    a.o += rows * a.o_pitch;
-  }
-  return finite;
-}
-
-bool DecodeValues(const DecodeValuesArgs& a) {
-  switch (a.dtype) {
-    case DataType::kFloat32:
-      return DecodeValuesOfType<Float32>(a);
-    case DataType::kFloat16:
-      return DecodeValuesOfType<Float16>(a);
-    case DataType::kBFloat16:
-      return DecodeValuesOfType<BFloat16>(a);
-  }
-  return true;
 }
 
 }  // namespace HWY_NAMESPACE

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "kernels/cpu/mask_access.h"
 
@@ -15,6 +16,13 @@ int64_t Padded(int64_t dims) {
   return (dims + kLanePadding - 1) / kLanePadding * kLanePadding;
 }
 
+int64_t HeadScratchFloats(const AttentionProblem& problem) {
+  return kMaxDecodeRows *
+             (Padded(problem.head_dim) + Padded(problem.head_dim_v)) +
+         (kMaxDecodeRows + 1) * kDecodeBlock + kLanePadding;
+}
+
+// One KV head and its rows of Q.
 class DecodeRun {
  public:
   DecodeRun(const SimdKernels& simd, const AttentionTask& task, float* scratch)
@@ -30,20 +38,13 @@ class DecodeRun {
         q_(scratch),
         o_(q_ + kMaxDecodeRows * q_pitch_),
         s_(o_ + kMaxDecodeRows * o_pitch_),
-        bias_(s_ + kMaxDecodeRows * kDecodeBlock) {}
+        bias_(s_ + kMaxDecodeRows * kDecodeBlock),
+        alpha_(bias_ + kDecodeBlock) {}
 
-  void Run() {
-    if (kernels_.begin != nullptr) kernels_.begin();
-    AllBlocks();
-    if (kernels_.end != nullptr) kernels_.end();
-    for (int r = 0; r < rows_; ++r) {
-      FinishRow(simd_, task_, task_.row_begin + r, o_ + r * o_pitch_, max_[r],
-                sum_[r]);
-    }
-  }
+  const DecodeKernels& kernels() const { return kernels_; }
 
- private:
-  void AllBlocks() {
+  // The keys that some row sees; none if begin >= end.
+  KeyRange Start() {
     KeyRange all{task_.key_end, task_.key_begin};
     for (int r = 0; r < rows_; ++r) {
       StartRow(r);
@@ -51,15 +52,82 @@ class DecodeRun {
       all.begin = std::min(all.begin, range_[r].begin);
       all.end = std::max(all.end, range_[r].end);
     }
-    if (all.begin >= all.end) return;
-    int64_t block = task_.key_begin +
-                    (all.begin - task_.key_begin) / kDecodeBlock * kDecodeBlock;
-    for (; block < all.end && !task_.IsUnwanted(); block += kDecodeBlock) {
-      Step(block,
-           static_cast<int>(std::min<int64_t>(all.end - block, kDecodeBlock)));
+    return all;
+  }
+
+  // Scores of keys [block, block + count) for this head and those after it.
+  void Scores(int64_t block, int count, int heads) {
+    kernels_.scores({.q = q_,
+                     .q_pitch = q_pitch_,
+                     .rows = rows_,
+                     .k = KeyRow(block),
+                     .dtype = problem_.dtype,
+                     .k_pitch = problem_.k.row_stride,
+                     .num_keys = count,
+                     .head_dim = problem_.head_dim,
+                     .scale = problem_.softmax_scale,
+                     .s = s_,
+                     .heads = {heads, problem_.k.head_stride,
+                               HeadScratchFloats(problem_)}});
+  }
+
+  void Softmax(int64_t block, int count) {
+    for (int r = 0; r < rows_; ++r) {
+      MaskRow(r, block, count);
+      kernels_.softmax({.s = s_ + r * kDecodeBlock,
+                        .num_keys = count,
+                        .row_max = &max_[r],
+                        .row_sum = &sum_[r],
+                        .alpha = &alpha_[r]});
     }
   }
 
+  // False if some V was not finite.
+  bool Values(int64_t block, int count, int heads) {
+    return kernels_.values({.p = s_,
+                            .rows = rows_,
+                            .v = ValueRow(block),
+                            .dtype = problem_.dtype,
+                            .v_pitch = problem_.v.row_stride,
+                            .num_keys = count,
+                            .head_dim_v = problem_.head_dim_v,
+                            .alpha = alpha_,
+                            .o = o_,
+                            .o_pitch = o_pitch_,
+                            .heads = {heads, problem_.v.head_stride,
+                                      HeadScratchFloats(problem_)}});
+  }
+
+  // They counted as 0, so rows that do not see them have lost nothing.
+  void AddValuesThatAreNotFinite(int64_t first, int count) {
+    for (int n = 0; n < count; ++n) {
+      const char* row = ValueRow(first + n);
+      for (int64_t d = 0; d < problem_.head_dim_v; ++d) {
+        const float value = LoadAsFloat(row, problem_.dtype, d);
+        if (std::isfinite(value)) continue;
+        for (int r = 0; r < rows_; ++r) {
+          if (!IsVisible(task_, task_.row_begin + r, first + n)) continue;
+          o_[r * o_pitch_ + d] += s_[r * kDecodeBlock + n] * value;
+        }
+      }
+    }
+  }
+
+  void Finish() const {
+    for (int r = 0; r < rows_; ++r) {
+      FinishRow(simd_, task_, task_.row_begin + r, o_ + r * o_pitch_, max_[r],
+                sum_[r]);
+    }
+  }
+
+  const char* KeyRow(int64_t key) const {
+    return RowOf(problem_.k, sequence_.kv_begin + key, task_.kv_head);
+  }
+  const char* ValueRow(int64_t key) const {
+    return RowOf(problem_.v, sequence_.kv_begin + key, task_.kv_head);
+  }
+
+ private:
   const char* RowOf(const InputTensor& tensor, int64_t row,
                     int64_t head) const {
     return static_cast<const char*>(tensor.data) +
@@ -81,40 +149,6 @@ class DecodeRun {
     range_[r] = VisibleKeys(problem_, sequence_, query_row);
     range_[r].begin = std::max(range_[r].begin, task_.key_begin);
     range_[r].end = std::min(range_[r].end, task_.key_end);
-  }
-
-  void Step(int64_t first, int count) {
-    kernels_.scores(
-        {.q = q_,
-         .q_pitch = q_pitch_,
-         .rows = rows_,
-         .k = RowOf(problem_.k, sequence_.kv_begin + first, task_.kv_head),
-         .dtype = problem_.dtype,
-         .k_pitch = problem_.k.row_stride,
-         .num_keys = count,
-         .head_dim = problem_.head_dim,
-         .scale = problem_.softmax_scale,
-         .s = s_});
-    for (int r = 0; r < rows_; ++r) {
-      MaskRow(r, first, count);
-      kernels_.softmax({.s = s_ + r * kDecodeBlock,
-                        .num_keys = count,
-                        .row_max = &max_[r],
-                        .row_sum = &sum_[r],
-                        .alpha = &alpha_[r]});
-    }
-    const bool finite = kernels_.values(
-        {.p = s_,
-         .rows = rows_,
-         .v = RowOf(problem_.v, sequence_.kv_begin + first, task_.kv_head),
-         .dtype = problem_.dtype,
-         .v_pitch = problem_.v.row_stride,
-         .num_keys = count,
-         .head_dim_v = problem_.head_dim_v,
-         .alpha = alpha_,
-         .o = o_,
-         .o_pitch = o_pitch_});
-    if (!finite) AddValuesThatAreNotFinite(first, count);
   }
 
   void MaskRow(int r, int64_t first, int count) {
@@ -152,22 +186,6 @@ class DecodeRun {
     }
   }
 
-  // They counted as 0, so rows that do not see them have lost nothing.
-  void AddValuesThatAreNotFinite(int64_t first, int count) {
-    for (int n = 0; n < count; ++n) {
-      const char* row =
-          RowOf(problem_.v, sequence_.kv_begin + first + n, task_.kv_head);
-      for (int64_t d = 0; d < problem_.head_dim_v; ++d) {
-        const float value = LoadAsFloat(row, problem_.dtype, d);
-        if (std::isfinite(value)) continue;
-        for (int r = 0; r < rows_; ++r) {
-          if (!IsVisible(task_, task_.row_begin + r, first + n)) continue;
-          o_[r * o_pitch_ + d] += s_[r * kDecodeBlock + n] * value;
-        }
-      }
-    }
-  }
-
   const SimdKernels& simd_;
   const DecodeKernels& kernels_;
   const AttentionTask& task_;
@@ -175,25 +193,74 @@ class DecodeRun {
   const SequenceBounds& sequence_;
   const int rows_;
   const int64_t q_pitch_, o_pitch_;
-  float* const q_;     // [rows][q_pitch_]
-  float* const o_;     // [rows][o_pitch_]
-  float* const s_;     // [rows][kDecodeBlock]
-  float* const bias_;  // [kDecodeBlock]
-  float max_[kMaxDecodeRows], sum_[kMaxDecodeRows], alpha_[kMaxDecodeRows];
+  float* const q_;      // [rows][q_pitch_]
+  float* const o_;      // [rows][o_pitch_]
+  float* const s_;      // [rows][kDecodeBlock]
+  float* const bias_;   // [kDecodeBlock]
+  float* const alpha_;  // [rows]
+  float max_[kMaxDecodeRows], sum_[kMaxDecodeRows];
   KeyRange range_[kMaxDecodeRows];
+};
+
+// KV heads that lie side by side go through K and V together, so that memory
+// is read in its order. Operations and bits of each head are those it has
+// alone.
+class HeadsRun {
+ public:
+  HeadsRun(const SimdKernels& simd, std::span<const AttentionTask> tasks,
+           float* scratch)
+      : task_(tasks[0]), problem_(*task_.problem) {
+    runs_.reserve(tasks.size());
+    for (const AttentionTask& task : tasks) {
+      runs_.emplace_back(simd, task, scratch);
+      scratch += HeadScratchFloats(problem_);
+    }
+  }
+
+  void Run() {
+    const DecodeKernels& kernels = runs_[0].kernels();
+    if (kernels.begin != nullptr) kernels.begin();
+    AllBlocks();
+    if (kernels.end != nullptr) kernels.end();
+    for (const DecodeRun& run : runs_) run.Finish();
+  }
+
+ private:
+  void AllBlocks() {
+    KeyRange all{0, 0};  // the same for all heads
+    for (DecodeRun& run : runs_) all = run.Start();
+    if (all.begin >= all.end) return;
+    int64_t block = task_.key_begin +
+                    (all.begin - task_.key_begin) / kDecodeBlock * kDecodeBlock;
+    for (; block < all.end && !task_.IsUnwanted(); block += kDecodeBlock) {
+      const int count =
+          static_cast<int>(std::min<int64_t>(all.end - block, kDecodeBlock));
+      Block(block, count);
+    }
+  }
+
+  void Block(int64_t block, int count) {
+    const int all = static_cast<int>(runs_.size());
+    runs_[0].Scores(block, count, all);
+    for (DecodeRun& run : runs_) run.Softmax(block, count);
+    if (runs_[0].Values(block, count, all)) return;
+    for (DecodeRun& run : runs_) run.AddValuesThatAreNotFinite(block, count);
+  }
+
+  const AttentionTask& task_;
+  const AttentionProblem& problem_;
+  std::vector<DecodeRun> runs_;
 };
 
 }  // namespace
 
-int64_t DecodeScratchFloats(const AttentionProblem& problem) {
-  return kMaxDecodeRows *
-             (Padded(problem.head_dim) + Padded(problem.head_dim_v)) +
-         (kMaxDecodeRows + 1) * kDecodeBlock;
+int64_t DecodeScratchFloats(const AttentionProblem& problem, int64_t heads) {
+  return heads * HeadScratchFloats(problem);
 }
 
-void DecodeAttention(const SimdKernels& simd, const AttentionTask& task,
-                     float* scratch) {
-  DecodeRun(simd, task, scratch).Run();
+void DecodeAttention(const SimdKernels& simd,
+                     std::span<const AttentionTask> tasks, float* scratch) {
+  HeadsRun(simd, tasks, scratch).Run();
 }
 
 }  // namespace attendant::kernels::cpu

@@ -63,4 +63,18 @@ class RowsAhead {
   const int64_t page_mask_;  // rows on a page, a power of two, less one
 };
 
+// Where rows of `heads` heads, of row_bytes each, lie side by side and are
+// worked on key by key: how many bytes behind a row the one to fetch lies.
+inline int64_t BytesAheadOfHeads(int64_t row_bytes, int64_t heads,
+                                 int64_t pitch_bytes) {
+  constexpr int64_t kFetchBytes = 12288;
+  return std::max<int64_t>(1, kFetchBytes / (heads * row_bytes)) * pitch_bytes;
+}
+
+// `row` and so many bytes: an address to fetch, maybe behind the tensor's end.
+inline const char* BytesBehind(const void* row, int64_t bytes) {
+  return reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(row) +
+                                       bytes);
+}
+
 }  // namespace attendant::kernels::cpu

@@ -14,6 +14,7 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/convert-inl.h"
 #include "kernels/cpu/decode-inl.h"
+#include "kernels/cpu/decode_heads-inl.h"
 #include "kernels/cpu/math-inl.h"
 #include "kernels/cpu/tile-inl.h"
 

@@ -24,6 +24,7 @@ inline constexpr int kMinPanel = 4;      // dims of V that are packed together
 // latency of memory.
 inline constexpr int kDecodeBlock = 512;
 inline constexpr int kMaxDecodeRows = 8;     // rows * group of the decode form
+inline constexpr int kMaxDecodeHeads = 8;    // KV heads that go side by side
 inline constexpr int64_t kLanePadding = 16;  // floats; no vector is longer
 
 // S[key][row] = scale * K[key] . Q[row] for num_padded keys.
@@ -116,6 +117,14 @@ struct TileKernels {
   bool (*pack_values)(const PackValuesArgs&);
 };
 
+// The KV heads of a call and how far apart their data lies. More than one only
+// in fp32 (DecodeKernels of bf16 alone take one).
+struct DecodeHeads {
+  int count = 1;
+  int64_t kv_pitch = 0;  // of k or v, in elements
+  int64_t pitch = 0;     // of q, s, p, alpha and o, in floats
+};
+
 // S[row][key] = scale * Q[row] . K[key].
 struct DecodeScoresArgs {
   const float* q;  // [rows][q_pitch], zero from head_dim on
@@ -128,6 +137,7 @@ struct DecodeScoresArgs {
   int64_t head_dim;
   float scale;
   float* s;  // [rows][kDecodeBlock]
+  DecodeHeads heads = {};
 };
 
 // One row of S after softcap, ALiBi and mask; keys outside [lo, hi) get -inf.
@@ -167,6 +177,7 @@ struct DecodeValuesArgs {
   const float* alpha;  // [rows]
   float* o;            // [rows][o_pitch]
   int64_t o_pitch;
+  DecodeHeads heads = {};
 };
 
 struct DecodeKernels {

@@ -18,6 +18,27 @@ constexpr int64_t kMaxTilesPerTask = 4;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// The heads of a key fill its row, and the rows lie one behind the other.
+bool HasHeadsSideBySide(const InputTensor& tensor, int64_t heads,
+                        int64_t head_dim) {
+  return tensor.head_stride == head_dim &&
+         tensor.row_stride == heads * head_dim;
+}
+
+// All heads of a key at once read memory in its order; some of them would be
+// slower than one. Four tasks for each thread must be left. Sums outside of
+// registers cost 16-bit types more than that gains.
+int64_t HeadsPerTask(const AttentionProblem& problem, int64_t splits,
+                     int num_threads) {
+  const int64_t heads = problem.num_kv_heads;
+  const bool together =
+      problem.dtype == DataType::kFloat32 && heads <= kMaxDecodeHeads &&
+      problem.batch * splits >= 4 * num_threads &&
+      HasHeadsSideBySide(problem.k, heads, problem.head_dim) &&
+      HasHeadsSideBySide(problem.v, heads, problem.head_dim_v);
+  return together ? std::max<int64_t>(1, heads) : 1;
+}
+
 }  // namespace
 
 WorkSplit SplitWork(const AttentionProblem& problem,
@@ -40,6 +61,9 @@ WorkSplit SplitWork(const AttentionProblem& problem,
   split.splits = std::max<int64_t>(1, CeilDiv(sequence.len_kv, split.chunk));
 
   split.rows_per_task = split.rows;
+  if (split.form == Form::kDecode) {
+    split.heads_per_task = HeadsPerTask(problem, split.splits, num_threads);
+  }
   if (split.form == Form::kTile) {
     const int64_t tiles = CeilDiv(split.rows, kMaxTileRows);
     // Four tasks for each thread, if the heads do not give them.

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -61,6 +63,18 @@ std::vector<ProblemOptions> Cases() {
     o.head_dim = 128;
     cases.push_back(o);
     o.num_q_heads = 20;  // tiles, split keys
+    cases.push_back(o);
+    o = base;
+    o.num_q_heads = 21;  // decode, several heads at once with few threads
+    o.num_kv_heads = 7;
+    o.seqlen_q = 2;
+    o.seqlen_kv = 2049;
+    o.head_dim = 72;
+    o.head_dim_v = 130;
+    o.causal = o.bottom_right = o.sinks = o.alibi = true;
+    o.window_left = 2000;
+    o.mask = MaskKind::kBoolBytes;
+    o.mask_per_head = true;
     cases.push_back(o);
   }
   return cases;
@@ -128,6 +142,8 @@ TEST(CpuPlanTest, WorkspaceStaysBelowOneMegabyteAThreadAtAnyLength) {
         problem.num_kv_heads = problem.whole_num_kv_heads = 8;
         problem.head_dim = problem.head_dim_v = dim;
         problem.rows_q = seqlen_q;
+        problem.k.head_stride = problem.v.head_stride = dim;  // BSHD
+        problem.k.row_stride = problem.v.row_stride = 8 * dim;
         problem.sequences = {
             {.len_q = seqlen_q, .len_kv = seqlen, .whole_len_q = seqlen_q}};
         const AttentionProblem* const problems[] = {&problem};
@@ -208,6 +224,29 @@ TEST(CpuPlanTest, LaunchesShareAPool) {
     });
   }
   for (std::thread& caller : callers) caller.join();
+}
+
+// One head's V is infinite where its rows see it, another's where they do not:
+// heads that are computed at once are told apart.
+TEST(CpuPlanTest, HeadsAtOnceKeepWhatIsNotFiniteApart) {
+  ProblemOptions options;
+  options.num_q_heads = 8;
+  options.num_kv_heads = 4;
+  options.seqlen_kv = 5000;
+  options.window_left = 1500;
+  options.bottom_right = true;
+  HostProblem together(options), alone(options);
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (HostProblem* problem : {&together, &alone}) {
+    problem->SetV(0, 4500, 1, 3, infinity);
+    problem->SetV(0, 3490, 2, 5, infinity);
+  }
+  ASSERT_TRUE(RunAlone("cpu", together, {.num_threads = 1}).ok());
+  ASSERT_TRUE(
+      RunAlone("cpu", alone, {.cut_kv_heads = 1, .num_threads = 16}).ok());
+  EXPECT_TRUE(SameAnswer(together, alone));
+  EXPECT_EQ(together.Out(0, 0, 2, 3), infinity);
+  EXPECT_TRUE(std::isfinite(together.Out(0, 0, 4, 5)));
 }
 
 // Split keys on nodes that take tasks of their own segments: as many slots for

@@ -32,5 +32,11 @@ TEST(RowsAheadTest, PagesMayLieAnywhere) {
   RowsAhead(At(0), 128, -128, 2).FetchPages<8>(16);
 }
 
+TEST(BytesAheadOfHeadsTest, AreWholeKeysAndOneAtLeast) {
+  EXPECT_EQ(BytesAheadOfHeads(512, 8, 4096), 3 * 4096);
+  EXPECT_EQ(BytesAheadOfHeads(256, 3, 768), 16 * 768);
+  EXPECT_EQ(BytesAheadOfHeads(4096, 8, 32768), 32768);
+}
+
 }  // namespace
 }  // namespace attendant::kernels::cpu

@@ -70,6 +70,28 @@ TEST(SplitWorkTest, SplitsCoverAllKeysWithoutAnEmptyOne) {
   }
 }
 
+TEST(SplitWorkTest, HeadsOfAKeyGoTogetherIfTheyFillItsRow) {
+  const SequenceBounds sequence{.len_q = 1, .len_kv = 32768, .whole_len_q = 1};
+  AttentionProblem problem = Problem(1, 32, 8);
+  problem.k = problem.v = {.row_stride = 8 * 128, .head_stride = 128};
+  EXPECT_EQ(SplitWork(problem, sequence, 2).heads_per_task, 8);
+  // Too few tasks for the threads.
+  EXPECT_EQ(SplitWork(problem, sequence, 3).heads_per_task, 1);
+  problem.batch = 8;
+  EXPECT_EQ(SplitWork(problem, sequence, 16).heads_per_task, 8);
+  // A part of the heads; packed qkv; BHSD.
+  problem.num_kv_heads = 4;
+  EXPECT_EQ(SplitWork(problem, sequence, 2).heads_per_task, 1);
+  problem.num_kv_heads = 8;
+  problem.v.row_stride = 48 * 128;
+  EXPECT_EQ(SplitWork(problem, sequence, 2).heads_per_task, 1);
+  problem.k = problem.v = {.row_stride = 128, .head_stride = 128 * 32768};
+  EXPECT_EQ(SplitWork(problem, sequence, 2).heads_per_task, 1);
+  problem.k = problem.v = {.row_stride = 8 * 128, .head_stride = 128};
+  problem.dtype = DataType::kBFloat16;
+  EXPECT_EQ(SplitWork(problem, sequence, 2).heads_per_task, 1);
+}
+
 TEST(SplitWorkTest, NoRowsMakeNoTasks) {
   EXPECT_EQ(SplitWork(Problem(1, 1, 1), {.len_kv = 5}, 2).row_tasks, 0);
 }
