@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+import attendant
 from fake_server import FakeServer
 
 # What needs torch runs in the long tier, by with_torch/run.sh.
@@ -48,6 +49,15 @@ def target(tmp_path_factory):
         yield found[1]
         process.terminate()
         assert process.wait(30) == 0
+
+
+@pytest.fixture(scope="session")
+def float32(target):
+    """Options for float32 tensors: a GPU computes them if compute_dtype allows it."""
+    with attendant.Client(target, core="grpcio") as client:
+        devices = client.get_server_info(timeout=60).devices
+    on_gpu = any(device.compute_capability > 0 for device in devices)
+    return {"compute_dtype": "fp16"} if on_gpu else {}
 
 
 @pytest.fixture

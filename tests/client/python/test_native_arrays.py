@@ -174,11 +174,12 @@ def test_an_option_that_changed_in_place_is_read_again(fake, name):
     assert seen == [1, 1, 1, 0, 0, 1]
 
 
-def test_lse_goes_where_it_is_asked_for(target, keys):
+def test_lse_goes_where_it_is_asked_for(target, keys, float32):
+    fixed = {"timeout": 60, **float32}
     lse = np.zeros((1, 3, 4), np.float32)
     with attendant.Client(target, core="native") as client:
         answers = [
-            client.attend(Q, Q, Q, timeout=60, return_lse=True, **options)
+            client.attend(Q, Q, Q, return_lse=True, **fixed, **options)
             for options in ({}, {}, {}, {"lse": lse}, {"lse": None})
         ]
         assert len(keys) == 2  # the first two make the template and take it
@@ -186,11 +187,11 @@ def test_lse_goes_where_it_is_asked_for(target, keys):
             np.testing.assert_array_equal(answer.lse, answers[0].lse)
         assert answers[3].lse is lse
         with pytest.raises(attendant.AttendantError) as caught:
-            client.attend(Q, Q, Q, timeout=60, return_lse=True, lse=lse[:, :2])
+            client.attend(Q, Q, Q, return_lse=True, lse=lse[:, :2], **fixed)
         assert caught.value.field == "lse.shape"
-        client.attend(Q, Q, Q, timeout=60)
-        client.attend(Q, Q, Q, timeout=60)
-        assert client.attend(Q, Q, Q, timeout=60, lse=lse).lse is None
+        client.attend(Q, Q, Q, **fixed)
+        client.attend(Q, Q, Q, **fixed)
+        assert client.attend(Q, Q, Q, lse=lse, **fixed).lse is None
 
 
 def test_another_python_is_not_asked_for_addresses(monkeypatch):

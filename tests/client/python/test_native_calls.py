@@ -284,10 +284,10 @@ def test_a_child_does_not_free_its_parents_client(fake, freed, monkeypatch):
     assert not freed
 
 
-def test_arrays_of_a_prepared_call_outlive_call_and_client(target):
+def test_arrays_of_a_prepared_call_outlive_call_and_client(target, float32):
     def rows():
         client = attendant.Client(target, core="native", door="shm")
-        call = client.prepare(Q, Q, Q)
+        call = client.prepare(Q, Q, Q, **float32)
         result = call.attend(timeout=60)
         return result.out[0, 1:], call.q[0, 1:]
 
@@ -295,7 +295,7 @@ def test_arrays_of_a_prepared_call_outlive_call_and_client(target):
     gc.collect()
     with attendant.Client(target, core="native") as client:
         np.testing.assert_array_equal(
-            out, client.attend(Q, Q, Q, timeout=60).out[0, 1:]
+            out, client.attend(Q, Q, Q, timeout=60, **float32).out[0, 1:]
         )
     np.testing.assert_array_equal(q, Q[0, 1:])
 

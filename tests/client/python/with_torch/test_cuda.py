@@ -1,6 +1,7 @@
 """CUDA tensors: where they lie, or copied aloud. Most needs a GPU's server."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -184,5 +185,6 @@ def test_memory_that_cannot_be_exported_is_refused_or_copied_aloud(target, confi
     print(done.stdout)
     first, second = done.stdout.splitlines()
     if first != "shared":
-        assert first.startswith("FAILED_PRECONDITION q.data"), first
+        # Which of them lies in two pieces is the allocator's to choose.
+        assert re.match(r"FAILED_PRECONDITION [qkv]\.data ", first), first
         assert second == "1 warning"
