@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/borrowed_memory.h"
 #include "client/cpp/chunk_plan.h"
+#include "client/cpp/start_thread.h"
 #include "client/cpp/status_decoder.h"
 #include "client/cpp/stream_reply.h"
 
@@ -168,8 +169,8 @@ class Stream {
     Write(first);
     Read();
     {
-      std::optional<std::jthread> second;
-      if (two_threads) second.emplace([&] { HandleEvents(accepted); });
+      std::jthread second;  // one does the work of both if it cannot be had
+      if (two_threads) second = StartThread([&] { HandleEvents(accepted); });
       HandleEvents(accepted);
     }
     // What this side found wrong explains the rest.
@@ -310,7 +311,7 @@ class JoinedStreams {
     const grpc::ByteBuffer first = PartMessage(
         v1::AttendStreamRequest::kJoinFieldNumber, join.SerializeAsString());
     for (const auto& stream : streams_) {
-      threads_.emplace_back([call = call_, stream = stream.get(), first] {
+      auto thread = StartThread([call = call_, stream = stream.get(), first] {
         // The first stream's end says how the call went: one that could not
         // join took no chunk, and one that was lost ends them all.
         stream
@@ -319,6 +320,8 @@ class JoinedStreams {
             .IgnoreError();
         call->NoteEnd();
       });
+      if (!thread.joinable()) call_->NoteEnd();  // as one that could not join
+      threads_.push_back(std::move(thread));
     }
   }
   void Cancel() {
@@ -330,17 +333,14 @@ class JoinedStreams {
       if (!stream->was_accepted()) stream->Cancel();
     }
   }
-  void Join() {
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
-  }
+  void Join() { threads_.clear(); }
 
   int count() const { return static_cast<int>(streams_.size()); }
 
  private:
   SharedCall* const call_;
   std::vector<std::unique_ptr<Stream>> streams_;
-  std::vector<std::thread> threads_;
+  std::vector<std::jthread> threads_;
 };
 
 }  // namespace

@@ -285,11 +285,14 @@ attendant_error* attendant_attend_start(attendant_client* client,
       std::min<nanoseconds>(nanoseconds(timeout_ns), std::chrono::hours(24));
   auto state = std::make_shared<CallState>();
   if (call != nullptr) *call = new attendant_call{state};
-  client->threads.Run([client, args = *std::move(args), deadline, callback,
-                       user_data, state = std::move(state)] {
-    RunCall(client, args, deadline, callback, user_data, state);
-  });
-  return nullptr;
+  const absl::Status begun =
+      client->threads.Run([client, args = *std::move(args), deadline, callback,
+                           user_data, state = std::move(state)] {
+        RunCall(client, args, deadline, callback, user_data, state);
+      });
+  if (begun.ok()) return nullptr;
+  if (call != nullptr) delete std::exchange(*call, nullptr);
+  return MakeError(begun);
 }
 
 int32_t attendant_call_wait(attendant_call* call, int64_t timeout_ns) {

@@ -289,7 +289,8 @@ typedef void (*attendant_callback)(void* user_data, attendant_error* error,
 /* As attendant_attend, without waiting: timeout_ns counts from here, tensors
  * and buffers are lent until the call has ended. callback may be NULL: then
  * attendant_call_wait tells the end and attendant_call_take gives the answer.
- * call may be NULL where there is a callback. */
+ * call may be NULL where there is a callback. An error: the call never began,
+ * its callback is never called. */
 attendant_error* attendant_attend_start(attendant_client* client,
                                         const attendant_attend_args* args,
                                         int64_t timeout_ns,

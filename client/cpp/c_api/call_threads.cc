@@ -2,30 +2,39 @@
 
 #include <utility>
 
+#include "client/cpp/start_thread.h"
+
 namespace attendant::client {
 
 CallThreads::~CallThreads() {
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;  // joined at the end
   {
     std::lock_guard lock(mutex_);
     ending_ = true;
     threads.swap(threads_);
   }
   changed_.notify_all();
-  for (std::thread& thread : threads) thread.join();
 }
 
-void CallThreads::Run(std::function<void()> task) {
+absl::Status CallThreads::Run(std::function<void()> task) {
   {
     std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
     const bool short_of_threads = tasks_.size() > static_cast<size_t>(idle_);
     if (short_of_threads &&
         threads_.size() < static_cast<size_t>(max_threads_)) {
-      threads_.emplace_back([this] { Work(); });
+      std::jthread thread = StartThread([this] { Work(); });
+      if (thread.joinable()) {
+        threads_.push_back(std::move(thread));
+      } else if (threads_.empty()) {
+        tasks_.pop_back();
+        return absl::ResourceExhaustedError(
+            "no thread for an asynchronous call: the system has none left");
+      }
     }
   }
   changed_.notify_one();
+  return absl::OkStatus();
 }
 
 void CallThreads::Work() {

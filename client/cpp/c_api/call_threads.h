@@ -8,10 +8,12 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace attendant::client {
 
-// Starts a thread when a task comes and none is idle, up to `max_threads`;
-// further tasks wait their turn. Thread-safe.
+// Starts a thread when a task comes and none is idle, up to `max_threads` or to
+// what the system has; further tasks wait their turn. Thread-safe.
 class CallThreads {
  public:
   explicit CallThreads(int max_threads) : max_threads_(max_threads) {}
@@ -20,7 +22,9 @@ class CallThreads {
   CallThreads(const CallThreads&) = delete;
   CallThreads& operator=(const CallThreads&) = delete;
 
-  void Run(std::function<void()> task);
+  // RESOURCE_EXHAUSTED, and the task never runs, if there is no thread and the
+  // system has none left.
+  absl::Status Run(std::function<void()> task);
 
  private:
   void Work();
@@ -31,7 +35,7 @@ class CallThreads {
   std::deque<std::function<void()>> tasks_;
   int idle_ = 0;
   bool ending_ = false;
-  std::vector<std::thread> threads_;
+  std::vector<std::jthread> threads_;
 };
 
 }  // namespace attendant::client

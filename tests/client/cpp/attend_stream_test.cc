@@ -14,6 +14,7 @@
 
 #include "attendant/v1/attention.grpc.pb.h"
 #include "client/cpp/attendant_client.h"
+#include "tests/client/cpp/no_more_threads.h"
 
 namespace attendant::client {
 namespace {
@@ -22,12 +23,13 @@ using ::testing::HasSubstr;
 using Response = v1::AttendStreamResponse;
 using Stream = grpc::ServerReaderWriter<Response, v1::AttendStreamRequest>;
 
-// Says to each first stream of an upload what a test wants, and is silent on
-// those that join.
+// Says to each first stream of an upload what a test wants, after the first
+// word only once it has `upload_bytes` of tensors by it, and is silent on those
+// that join.
 class ScriptedServer final : public v1::AttentionService::Service {
  public:
-  explicit ScriptedServer(std::vector<Response> script)
-      : script_(std::move(script)) {
+  explicit ScriptedServer(std::vector<Response> script, size_t upload_bytes = 0)
+      : script_(std::move(script)), upload_bytes_(upload_bytes) {
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
@@ -39,8 +41,14 @@ class ScriptedServer final : public v1::AttentionService::Service {
 
   grpc::Status AttendStream(grpc::ServerContext*, Stream* stream) override {
     v1::AttendStreamRequest request;
+    size_t bytes = 0;
     if (stream->Read(&request) && request.has_header()) {
-      for (const Response& response : script_) stream->Write(response);
+      for (const Response& response : script_) {
+        stream->Write(response);
+        while (bytes < upload_bytes_ && stream->Read(&request)) {
+          bytes += request.chunk().data().size();
+        }
+      }
       return grpc::Status::OK;
     }
     while (stream->Read(&request)) continue;
@@ -51,6 +59,7 @@ class ScriptedServer final : public v1::AttentionService::Service {
 
  private:
   const std::vector<Response> script_;
+  const size_t upload_bytes_;
   std::string target_;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -84,8 +93,8 @@ Response Final() {
   return response;
 }
 
-absl::StatusOr<AttendResult> Attend(std::vector<Response> script, Road road) {
-  ScriptedServer server(std::move(script));
+absl::StatusOr<AttendResult> Ask(const ScriptedServer& server, Road road,
+                                 int64_t keys) {
   ClientOptions options;
   options.road = road;
   options.stripes = 2;
@@ -93,14 +102,20 @@ absl::StatusOr<AttendResult> Attend(std::vector<Response> script, Road road) {
   const absl::StatusOr<Client> client =
       Client::Create(server.target(), options);
   EXPECT_TRUE(client.ok()) << client.status();
-  const std::vector<float> values(4, 1.0f);
+  const std::vector<float> values(2 * static_cast<size_t>(keys), 1.0f);
   AttendArgs args;
   args.q = args.k = args.v =
       TensorView{reinterpret_cast<const std::byte*>(values.data()),
                  DataType::kFloat32,
                  {1, 2, 1, 2},
                  {}};
+  args.k.shape[1] = args.v.shape[1] = keys;
   return client->Attend(args, std::chrono::seconds(60));
+}
+
+absl::StatusOr<AttendResult> Attend(std::vector<Response> script, Road road) {
+  const ScriptedServer server(std::move(script));
+  return Ask(server, road, 2);
 }
 
 class AttendStreamTest : public ::testing::TestWithParam<Road> {
@@ -122,6 +137,16 @@ TEST_P(AttendStreamTest, AnAnswerComesInChunksInAnyOrder) {
   std::memcpy(values, result->out.data, sizeof(values));
   EXPECT_THAT(values, ::testing::ElementsAre(1, 2, 3, 4));
   EXPECT_EQ(result->request_id, "last");
+}
+
+TEST_P(AttendStreamTest, ACallGetsByWithoutThreadsOfItsOwn) {
+  // Large enough for a second thread on the one stream.
+  constexpr size_t kKeys = 1 << 20;
+  const ScriptedServer server({Accepted(), Chunk(0, {1, 2, 3, 4}), Final()},
+                              (2 + 2 * kKeys) * 2 * sizeof(float));
+  const NoMoreThreads scarce;
+  const auto result = Ask(server, GetParam(), kKeys);
+  EXPECT_TRUE(result.ok()) << result.status();
 }
 
 TEST_P(AttendStreamTest, AnEndWithoutAnAcceptanceIsNoAnswer) {

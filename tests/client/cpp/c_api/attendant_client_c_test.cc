@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/client/cpp/fake_server.h"
+#include "tests/client/cpp/no_more_threads.h"
 
 namespace attendant::client {
 namespace {
@@ -331,6 +332,30 @@ TEST_F(CClientTest, FreeingTheClientCancelsAndTellsEveryCallback) {
   gate.Open();
   EXPECT_EQ(told.errors, 3);
   EXPECT_EQ(told.results, 0);
+}
+
+TEST_F(CClientTest, ACallThatNoThreadCanRunIsAnErrorAtOnce) {
+  FakeServer server(EchoQ);
+  Connect(server);
+  Args args;
+  Told told;
+  attendant_call* call = nullptr;
+  {
+    const NoMoreThreads scarce;
+    attendant_error* error =
+        attendant_attend_start(client_, &args, kPatient, Tell, &told, &call);
+    ASSERT_NE(error, nullptr);
+    EXPECT_EQ(error->code, 8);
+    attendant_error_free(error);
+  }
+  EXPECT_EQ(call, nullptr);
+  ASSERT_EQ(
+      attendant_attend_start(client_, &args, kPatient, Tell, &told, &call),
+      nullptr);
+  EXPECT_EQ(attendant_call_wait(call, -1), 1);
+  attendant_call_free(call);
+  EXPECT_EQ(told.results, 1);
+  EXPECT_EQ(told.errors, 0);
 }
 
 TEST_F(CClientTest, SeveralServersTakeCallsInTurn) {
