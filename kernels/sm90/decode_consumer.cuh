@@ -3,11 +3,12 @@
 
 #include <cstdint>
 
+#include "kernels/sm90/decode_cluster.cuh"
+#include "kernels/sm90/decode_exchange.cuh"
 #include "kernels/sm90/decode_item.cuh"
 #include "kernels/sm90/decode_load.cuh"
 #include "kernels/sm90/decode_merge.cuh"
 #include "kernels/sm90/decode_output.cuh"
-#include "kernels/sm90/decode_strand.cuh"
 #include "kernels/sm90/decode_table.h"
 #include "kernels/sm90/ptx/mbarrier.cuh"
 #include "kernels/sm90/ptx/register.cuh"
@@ -25,6 +26,7 @@ class DecodeConsumer {
   static constexpr int kD = Shape::kHeadDim;
   static constexpr int kStages = Shape::kStages;
   static constexpr bool kMayMerge = MayMerge<Shape, kModifies>();
+  static constexpr bool kTakesTurns = Shape::kWarpgroups == 2 && kMayMerge;
 
   // `warpgroup`: uniform.
   __device__ __forceinline__ DecodeConsumer(const DecodeParams& params,
@@ -150,9 +152,16 @@ class DecodeConsumer {
     KeptLevels<Shape> kept(params_, storage_);
     rows = PartialRows();
     ptx::mbarrier_wait(At(storage_.k_full, k_), k_.phase);
+    // The block's first: one warpgroup half a step ahead, so that from then on
+    // its exponentials run beside the other's products.
+    const bool waits_turn = kTakesTurns && is_first_ && warpgroup_ == 1;
+    const bool ends_turn = kTakesTurns && is_first_ && warpgroup_ == 0;
+    is_first_ = false;
+    if (waits_turn) ptx::named_barrier_sync(kDecodeTurnBarrier, 256);
     ptx::wgmma_fence();
     IssueQk(s);
     ptx::wgmma_commit_group();
+    if (ends_turn) ptx::named_barrier_arrive(kDecodeTurnBarrier, 256);
     ptx::wgmma_wait_group<0>();
     Release(storage_.k_empty, k_);
     k_.Advance();
@@ -165,7 +174,7 @@ class DecodeConsumer {
       ptx::wgmma_fence();
       IssueQk(s);
       ptx::wgmma_commit_group();
-      RescaleO(rescale, o);
+      RescaleO<kD>(rescale, o);
       ptx::mbarrier_wait(At(storage_.v_full, v_), v_.phase);
       ptx::wgmma_fence();
       IssuePv(p, o, accumulate);
@@ -190,31 +199,23 @@ class DecodeConsumer {
         next_chunk_key += ptx::uniform(Numbers().chunk_keys);
         accumulate = 0;
         rescale[0] = rescale[1] = 1.0f;
-        ReduceSums(ended);
+        ended.ReduceSums();
         kept.Add(++chunk, ended, o);
       }
     }
-    RescaleO(rescale, o);
+    RescaleO<kD>(rescale, o);
     ptx::mbarrier_wait(At(storage_.v_full, v_), v_.phase);
     ScrubV(Numbers().len_kv - (key - kN));
     ptx::wgmma_fence();
     IssuePv(p, o, accumulate);
     ptx::wgmma_commit_group();
     const bool has_next = AwaitNext();
-    ReduceSums(rows);
+    rows.ReduceSums();
     ptx::wgmma_wait_group<0>();
     Release(storage_.v_empty, v_);
     v_.Advance();
     kept.Finish(rows, o);
     return has_next;
-  }
-
-  __device__ __forceinline__ static void ReduceSums(PartialRows& rows) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      rows.l[r] += __shfl_xor_sync(0xffffffffu, rows.l[r], 1);
-      rows.l[r] += __shfl_xor_sync(0xffffffffu, rows.l[r], 2);
-    }
   }
 
   // S = Q K^T of the block in k_'s stage.
@@ -294,15 +295,6 @@ class DecodeConsumer {
     }
   }
 
-  __device__ __forceinline__ static void RescaleO(const float (&rescale)[2],
-                                                  float (&o)[kD / 2]) {
-    // Multiplying by 1 changes no bit, so the vote decides time alone.
-    const bool needs = rescale[0] != 1.0f || rescale[1] != 1.0f;
-    if (!__any_sync(0xffffffffu, needs)) return;
-#pragma unroll
-    for (int i = 0; i < kD / 2; ++i) o[i] *= rescale[i / 2 % 2];
-  }
-
   __device__ __forceinline__ static void RoundP(const float (&s)[kN / 2],
                                                 uint32_t (&p)[kN / 4]) {
 #pragma unroll
@@ -344,6 +336,12 @@ class DecodeConsumer {
                                                const PartialRows& rows,
                                                const float (&o)[kD / 2]) {
     const PartialSlot<Shape> slot(params_, item.slot);
+    if constexpr (kMayMerge) {
+      if (params_.merge == DecodeMerge::kByArrival) {
+        StrandExchange<Shape, Element>(params_, item, storage_).Put(rows, o);
+        return;
+      }
+    }
     if constexpr (!Shape::kKeepsInShared) {
       if (warp_has_rows_) {
         PutRows<kD>(slot.o(0), slot.rows(0), rows, o, row_, lane_ % 4);
@@ -370,11 +368,10 @@ class DecodeConsumer {
 
   // The block's only item.
   __device__ __forceinline__ void Merge(const DecodeItem& item) const {
-    StrandMerge<Shape, Element> merge(params_, item, storage_);
     if (params_.merge == DecodeMerge::kInCluster) {
-      merge.InCluster();
+      ClusterMerge<Shape, Element>(params_, item, storage_).Run();
     } else {
-      merge.ByArrival();
+      StrandExchange<Shape, Element>(params_, item, storage_).Run();
     }
   }
 
@@ -390,7 +387,8 @@ class DecodeConsumer {
   float scale_log2_, softcap_;
   float factor_;  // from scores to log2 units; scores modified before: 1
   bool modifies_;
-  bool q_by_map_;       // the next item's Q, the first
+  bool is_first_ = true;  // nothing computed yet
+  bool q_by_map_;         // the next item's Q, the first
   bool warp_has_rows_;  // else its products are of Q = 0 and nobody reads them
   DecodeRing<kStages> k_, v_;
   DecodeRing<2> items_;

@@ -33,7 +33,93 @@ struct StagedShare {
   }
 };
 
-// Some columns of a strand's row, slots appended in order.
+// Some columns of a strand's row, its slots (chunks, quads or octets: unit 1,
+// 4, 8) appended in order.
+template <int kColumns>
+class StrandFold {
+ public:
+  using Row = FoldedRow<kColumns>;
+
+  // `slots`: of the strand.
+  __device__ __forceinline__ StrandFold(const DecodeItem& item, int slots)
+      : next_(item.first_unit),
+        end_(next_ + slots),
+        in_quad_(item.unit == 1 ? kSplitQuad - 1 : 0),
+        in_octet_(item.unit == 1            ? kSplitOctet - 1
+                  : item.unit == kSplitQuad ? kSplitOctet / kSplitQuad - 1
+                                            : 0) {}
+
+  __device__ __forceinline__ void Append(const Row& slot) {
+    quad_.Append(slot);
+    const bool is_last = ++next_ == end_;
+    if ((next_ & in_quad_) != 0 && !is_last) return;
+    octet_.Append(quad_);
+    quad_ = Row();
+    if ((next_ & in_octet_) != 0 && !is_last) return;
+    strand_.Append(octet_);
+    octet_ = Row();
+  }
+
+  // Once all are appended, or what became the strand instead.
+  __device__ __forceinline__ const Row& strand() const { return strand_; }
+  __device__ __forceinline__ void BecomeStrand(const Row& strand) {
+    strand_ = strand;
+  }
+
+ private:
+  int next_;  // units of the strand appended, counted from key 0
+  const int end_;
+  const int in_quad_, in_octet_;  // slots in one, less 1
+  Row quad_, octet_, strand_;
+};
+
+// O of kPieces times four neighbouring columns of a row, `step` apart from
+// `column` on, to `out` (see RowTarget) if `is_real`. `factor`: FinishRow's.
+template <typename Element, int kPieces>
+__device__ __forceinline__ void StorePieces(const DecodeParams& params,
+                                            const DecodeProblem& problem,
+                                            int64_t out, int column, int step,
+                                            const float (&o)[4 * kPieces],
+                                            float factor, bool is_real) {
+  float values[4 * kPieces];
+#pragma unroll
+  for (int e = 0; e < 4 * kPieces; ++e) {
+    values[e] = __fmul_rn(o[e], factor) + 0.0f;
+  }
+  // What is rare stands aside: a jump over it costs a fetch as well.
+  if (__builtin_expect(problem.out_is_vectorized && !problem.out_is_fp32, 1)) {
+    uint32_t not_finite = 0;
+    Element* const target = static_cast<Element*>(problem.out) + out + column;
+#pragma unroll
+    for (int v = 0; v < kPieces; ++v) {
+      uint32_t words[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        words[e] = ptx::pack<Element>(values[4 * v + 2 * e],
+                                      values[4 * v + 2 * e + 1]);
+        if (column + v * step < problem.head_dim_v) {
+          CollectNonFinite<Element>(words[e], not_finite);
+        }
+      }
+      if (column + v * step < problem.head_dim_v && is_real) {
+        *reinterpret_cast<uint2*>(target + v * step) =
+            make_uint2(words[0], words[1]);
+      }
+    }
+    if (not_finite != 0 && is_real) *params.repair_flag = 1;
+    return;
+  }
+  if (!is_real) return;
+#pragma unroll
+  for (int v = 0; v < kPieces; ++v) {
+    float piece[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) piece[e] = values[4 * v + e];
+    StoreColumns<Element>(params, problem, out, column + v * step, piece);
+  }
+}
+
+// Some columns of a strand's row, slots appended in order from shared memory.
 template <int kD>
 class RowFold {
  public:
@@ -43,11 +129,7 @@ class RowFold {
   // `slots`: of the strand; `lane`: of kLanes.
   __device__ __forceinline__ RowFold(const DecodeItem& item, int slots,
                                      int lane)
-      : lane_(lane),
-        next_(item.first_unit),
-        end_(next_ + slots),
-        in_quad_(InQuad(item)),
-        in_octet_(InOctet(item)) {}
+      : lane_(lane), fold_(item, slots) {}
 
   // The share's first `count` slots, which are the strand's next ones; `row`:
   // of the tile, number `index` of the share. Slot number `own` lies in the
@@ -75,41 +157,31 @@ class RowFold {
         slot.o[4 * v + 2] = four.z;
         slot.o[4 * v + 3] = four.w;
       }
-      quad_.Append(slot);
-      const bool is_last = ++next_ == end_;
-      if ((next_ & in_quad_) != 0 && !is_last) continue;
-      octet_.Append(quad_);
-      quad_ = Row();
-      if ((next_ & in_octet_) != 0 && !is_last) continue;
-      strand_.Append(octet_);
-      octet_ = Row();
+      fold_.Append(slot);
     }
   }
 
-  // Whether AppendInPairs serves: the strand's slots are one octet of chunks,
-  // or two.
+  // Whether AppendInPairs serves: the strand's slots are one octet of chunks.
   static __device__ __forceinline__ bool CanPair(const DecodeItem& item) {
     return item.unit == 1 && item.first_unit % kSplitOctet == 0 &&
-           (item.slots == kSplitOctet || item.slots == 2 * kSplitOctet);
+           item.slots == kSplitOctet;
   }
 
   // As Append, all of the strand's slots, by 2 * kLanes threads that lie side
   // by side, of which the first half gets the result. Few rows leave threads
-  // without work, and each step of a fold waits for the one before: here a
-  // thread takes a slot to compute what its merge multiplies by, and hands it
-  // on; then one half folds the first slots, the other the rest. Called by
-  // whole warps.
+  // without work, and each step of a fold waits for the one before: here each
+  // half folds a quad, and within a quad a thread takes a slot to compute what
+  // its merge multiplies by, and hands it on. Called by whole warps.
   __device__ __forceinline__ void AppendInPairs(const StagedShare<kD>& share,
-                                                int slots, int row, int index,
-                                                int own, const float* own_o,
+                                                int row, int index, int own,
+                                                const float* own_o,
                                                 const float2* own_ml) {
-    static_assert(2 * kLanes >= 2 * kSplitOctet);
-    const int mine = threadIdx.x % (2 * kLanes);
-    const int group = threadIdx.x % 32 - mine;
-    float2 ml = make_float2(-INFINITY, 0.0f);
-    if (mine < slots) {
-      ml = *(mine == own ? own_ml + row : share.ml_of(mine) + index);
-    }
+    const bool is_second = threadIdx.x % (2 * kLanes) >= kLanes;
+    const int first = is_second ? kSplitQuad : 0;
+    const int in_quad = threadIdx.x % kSplitQuad;
+    const int leader = threadIdx.x % 32 - in_quad;
+    const int mine = first + in_quad;
+    const float2 ml = *(mine == own ? own_ml + row : share.ml_of(mine) + index);
     // Maxima of the quad up to this slot, and up to the one before.
     float reached = ml.x;
 #pragma unroll
@@ -118,54 +190,43 @@ class RowFold {
                       __shfl_up_sync(0xffffffffu, reached, step, kSplitQuad));
     }
     float before = __shfl_up_sync(0xffffffffu, reached, 1, kSplitQuad);
-    if (mine % kSplitQuad == 0) before = -INFINITY;
+    if (in_quad == 0) before = -INFINITY;
     float no_sum = 0.0f;
     const MergeFactors factors = Merge(before, no_sum, ml.x, 0.0f);
     const int piece = 4 * TurnedPiece(row, lane_);
-    const int half = slots / 2;
-    const int begin = mine >= kLanes ? half : 0;
-#pragma unroll 1
-    for (int i = 0; i < half; i += kSplitQuad) {
+    Row quad;
 #pragma unroll
-      for (int k = 0; k < kSplitQuad; ++k) {
-        const int j = begin + i + k;
-        const MergeFactors here = {
-            __shfl_sync(0xffffffffu, factors.a, group + j),
-            __shfl_sync(0xffffffffu, factors.b, group + j)};
-        const float l = __shfl_sync(0xffffffffu, ml.y, group + j);
-        const float* const from =
-            (j == own ? own_o + row * kD : share.o_of(j) + index * kD) + piece;
-        quad_.l = k == 0 ? l * here.b : MergeValue(quad_.l, l, here);
+    for (int k = 0; k < kSplitQuad; ++k) {
+      const int j = first + k;
+      const MergeFactors here = {
+          __shfl_sync(0xffffffffu, factors.a, leader + k),
+          __shfl_sync(0xffffffffu, factors.b, leader + k)};
+      const float l = __shfl_sync(0xffffffffu, ml.y, leader + k);
+      const float* const from =
+          (j == own ? own_o + row * kD : share.o_of(j) + index * kD) + piece;
+      quad.l = k == 0 ? l * here.b : MergeValue(quad.l, l, here);
 #pragma unroll
-        for (int v = 0; v < kColumns / 4; ++v) {
-          const float4 four =
-              *reinterpret_cast<const float4*>(from + v * kStep);
-          const float values[4] = {four.x, four.y, four.z, four.w};
+      for (int v = 0; v < kColumns / 4; ++v) {
+        const float4 four = *reinterpret_cast<const float4*>(from + v * kStep);
+        const float values[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            float& o = quad_.o[4 * v + e];
-            o = k == 0 ? values[e] * here.b : MergeValue(o, values[e], here);
-          }
+        for (int e = 0; e < 4; ++e) {
+          float& o = quad.o[4 * v + e];
+          o = k == 0 ? values[e] * here.b : MergeValue(o, values[e], here);
         }
       }
-      quad_.m =
-          __shfl_sync(0xffffffffu, reached, group + begin + i + kSplitQuad - 1);
-      if (i == 0) {
-        octet_ = quad_;
-      } else {
-        octet_.Append(quad_);
-      }
     }
+    quad.m = __shfl_sync(0xffffffffu, reached, leader + kSplitQuad - 1);
     // The other half's.
     Row next;
-    next.m = __shfl_down_sync(0xffffffffu, octet_.m, kLanes);
-    next.l = __shfl_down_sync(0xffffffffu, octet_.l, kLanes);
+    next.m = __shfl_down_sync(0xffffffffu, quad.m, kLanes);
+    next.l = __shfl_down_sync(0xffffffffu, quad.l, kLanes);
 #pragma unroll
     for (int e = 0; e < kColumns; ++e) {
-      next.o[e] = __shfl_down_sync(0xffffffffu, octet_.o[e], kLanes);
+      next.o[e] = __shfl_down_sync(0xffffffffu, quad.o[e], kLanes);
     }
-    strand_ = octet_;
-    strand_.Append(next);
+    quad.Append(next);
+    fold_.BecomeStrand(quad);
   }
 
   // To `target`, the row's, if `is_real`.
@@ -174,71 +235,20 @@ class RowFold {
                                         const DecodeItem& item,
                                         const RowTarget& target,
                                         bool is_real) const {
-    const RowEnd end = FinishRow(strand_.m, strand_.l, target.sink_log2);
+    const Row& strand = fold_.strand();
+    const RowEnd end = FinishRow(strand.m, strand.l, target.sink_log2);
     if (target.lse != nullptr && lane_ == 0 && is_real) *target.lse = end.lse;
-    float values[kColumns];
-#pragma unroll
-    for (int e = 0; e < kColumns; ++e) {
-      values[e] = __fmul_rn(strand_.o[e], end.inverse) + 0.0f;
-    }
-    const DecodeProblem& problem = *item.problem;
-    const int column = 4 * lane_;
-    // What is rare stands aside: a jump over it costs a fetch as well.
-    if (__builtin_expect(problem.out_is_vectorized && !problem.out_is_fp32,
-                         1)) {
-      uint32_t not_finite = 0;
-      Element* const out =
-          static_cast<Element*>(problem.out) + target.out + column;
-#pragma unroll
-      for (int v = 0; v < kColumns / 4; ++v) {
-        uint32_t words[2];
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          words[e] = ptx::pack<Element>(values[4 * v + 2 * e],
-                                        values[4 * v + 2 * e + 1]);
-          if (column + v * kStep < problem.head_dim_v) {
-            CollectNonFinite<Element>(words[e], not_finite);
-          }
-        }
-        if (column + v * kStep < problem.head_dim_v && is_real) {
-          *reinterpret_cast<uint2*>(out + v * kStep) =
-              make_uint2(words[0], words[1]);
-        }
-      }
-      if (not_finite != 0 && is_real) *params.repair_flag = 1;
-      return;
-    }
-    if (!is_real) return;
-#pragma unroll
-    for (int v = 0; v < kColumns / 4; ++v) {
-      float piece[4];
-#pragma unroll
-      for (int e = 0; e < 4; ++e) piece[e] = values[4 * v + e];
-      StoreColumns<Element>(params, problem, target.out, column + v * kStep,
-                            piece);
-    }
+    StorePieces<Element, kColumns / 4>(params, *item.problem, target.out,
+                                       4 * lane_, kStep, strand.o, end.inverse,
+                                       is_real);
   }
 
  private:
   using Row = FoldedRow<kColumns>;
-
-  // Slots (chunks, quads or octets: unit 1, 4, 8) a quad and an octet, less 1.
-  static __device__ __forceinline__ int InQuad(const DecodeItem& item) {
-    return item.unit == 1 ? kSplitQuad - 1 : 0;
-  }
-  static __device__ __forceinline__ int InOctet(const DecodeItem& item) {
-    return item.unit == 1            ? kSplitOctet - 1
-           : item.unit == kSplitQuad ? kSplitOctet / kSplitQuad - 1
-                                     : 0;
-  }
-
   static constexpr int kStep = 4 * kLanes;  // columns from piece to piece
 
   const int lane_;
-  int next_;  // units of the strand appended, counted from key 0
-  const int end_;
-  const int in_quad_, in_octet_;
-  Row quad_, octet_, strand_;
+  StrandFold<kColumns> fold_;
 };
 
 }  // namespace attendant::kernels::sm90

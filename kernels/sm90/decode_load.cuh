@@ -15,6 +15,10 @@
 
 namespace attendant::kernels::sm90 {
 
+inline constexpr uint32_t kDecodeWarpgroupBarrier = 2;  // and the next
+inline constexpr uint32_t kDecodeConsumersBarrier = 4;
+inline constexpr uint32_t kDecodeTurnBarrier = 10;
+
 template <typename Shape>
 struct alignas(1024) DecodeStorage {
   static constexpr int kTileBytes = Shape::kTileKv * Shape::kHeadDim * 2;
@@ -32,7 +36,7 @@ struct alignas(1024) DecodeStorage {
   uint64_t item_full[2], item_empty[2];
   uint64_t q_full;      // the block's first item's, if it comes by its map
   uint64_t merge_full;  // what others made of this block's share
-  uint32_t takes_all, leaves;  // see StrandMerge
+  uint32_t takes_all, leaves;  // see StrandExchange
   uint32_t touched;            // see TouchParams
   DecodeItemNumbers items[2];
 };

@@ -20,7 +20,27 @@ namespace attendant::kernels::sm90 {
 struct PartialRows {
   float m[2] = {-INFINITY, -INFINITY};
   float l[2] = {0.0f, 0.0f};
+
+  // Of the rows' four threads, from each one's columns.
+  __device__ __forceinline__ void ReduceSums() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      l[r] += __shfl_xor_sync(0xffffffffu, l[r], 1);
+      l[r] += __shfl_xor_sync(0xffffffffu, l[r], 2);
+    }
+  }
 };
+
+// A thread's part of O, times what its rows' maxima ask for.
+template <int kD>
+__device__ __forceinline__ void RescaleO(const float (&rescale)[2],
+                                         float (&o)[kD / 2]) {
+  // Multiplying by 1 changes no bit, so the vote decides time alone.
+  const bool needs = rescale[0] != 1.0f || rescale[1] != 1.0f;
+  if (!__any_sync(0xffffffffu, needs)) return;
+#pragma unroll
+  for (int i = 0; i < kD / 2; ++i) o[i] *= rescale[i / 2 % 2];
+}
 
 // A partial result of a thread's two rows in memory: piece i of the thread at
 // memory[i * kStride], since registers hold the running chunk's.

@@ -62,7 +62,7 @@ struct DecodeProblem {
 };
 
 // More rows: what merges strands of several items. In place: the blocks that
-// did them, one item each, see StrandMerge.
+// did them, one item each, see ClusterMerge and StrandExchange.
 enum class DecodeMerge : int32_t { kCombineKernel, kInCluster, kByArrival };
 
 // Batch entries from first_batch on (of the record's) are cut alike: `grain`

@@ -16,18 +16,19 @@
 //    counted from key 0), two quads to an octet, octets to the strand, one
 //    after the other (decode_merge.cuh). Within an item in memory of the
 //    block's own (KeptLevels), between a strand's items by the blocks that made
-//    them, if there is one for each (decode_strand.cuh: up to 8 in a cluster,
-//    up to 16 through global memory), else by a second kernel: the same
-//    arithmetic in the same order, so the split changes no bit.
+//    them, if there is one for each (up to 8 in a cluster, decode_cluster.cuh;
+//    up to 16 through global memory, decode_exchange.cuh), else by a second
+//    kernel: the same arithmetic in the same order, so the split changes no
+//    bit.
 // 5. Barriers (phase 0 first; "empty" is waited for with parity 1 at first):
 //      k/v_full    1 arrival + bytes                       consumers wait
 //      k/v_empty   1 a consumer warp (products done)       producer waits
 //      item_full   1, the item's number written            consumers wait
 //      item_empty  1 a thread that reads it                producer waits
 //      q_full      1 arrival + bytes, once                 consumers wait
-//      merge_full  1 arrival + bytes, see StrandMerge      consumers wait
+//      merge_full  1 arrival + bytes, see the merging      consumers wait
 //    The producers' warps: K and V, then the share that is fetched; the block's
-//    barriers, then its result; parameters; Q.
+//    barriers, then its flags; parameters; Q.
 #pragma once
 
 #include <cstdint>
@@ -127,7 +128,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
     DecodeProducer<Shape, kGrouped>(params, storage).Run(first);
     if constexpr (MayMerge<Shape, kModifies>()) {
       if (MergesByArrival(params, first)) {
-        StrandMerge<Shape, Element>(params, first, storage)
+        StrandExchange<Shape, Element>(params, first, storage)
             .FetchShare(BoardOf(params, first));
       }
     }
@@ -145,8 +146,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerSm)
   }
   if constexpr (MayMerge<Shape, kModifies>()) {
     if (warp == kConsumerWarps + 1 && MergesByArrival(params, first)) {
-      StrandMerge<Shape, Element>(params, first, storage)
-          .StoreResult(BoardOf(params, first));
+      StrandExchange<Shape, Element>(params, first, storage)
+          .RaiseFlags(BoardOf(params, first));
     }
   }
 }
