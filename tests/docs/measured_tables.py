@@ -19,6 +19,11 @@ def geometric_mean(values):
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
+def at_least(value, digits=2):
+    """A least value, rounded down: 0.998 is not 1.00."""
+    return f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}"
+
+
 def table(head, rows):
     """A Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
@@ -96,12 +101,12 @@ def headline():
     )
     return textwrap.fill(
         f"Over these {len(rows)} points {mean['cudnn']:.2f} times cuDNN (least "
-        f"{min(ratios['cudnn']):.2f}), {mean['fa2']:.2f} times FlashAttention-2, "
+        f"{at_least(min(ratios['cudnn']))}), {mean['fa2']:.2f} times FlashAttention-2, "
         f"{mean['fa4']:.2f} times FlashAttention-4. Against long K and V, times cuDNN: "
-        f"one query row at least {min(one):.2f}, 4 or 16 rows at least "
-        f"{min(more):.1f}. Beside the inputs {largest['seqlen'] // 1024}k tokens "
+        f"one query row at least {at_least(min(one))}, 4 or 16 rows at least "
+        f"{at_least(min(more), 1)}. Beside the inputs {largest['seqlen'] // 1024}k tokens "
         f"take {megabytes(largest['ours_peak_bytes'])}, materialised attention "
-        f"{megabytes(largest['standard_peak_bytes'])}. CPUs: at least {least:.1f} "
+        f"{megabytes(largest['standard_peak_bytes'])}. CPUs: at least {at_least(least, 1)} "
         "times PyTorch.",
         width=100,
     )
