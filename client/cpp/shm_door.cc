@@ -1,7 +1,6 @@
 #include "client/cpp/shm_door.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,15 +18,6 @@ class MemfdMemory final : public DoorMemory {
   explicit MemfdMemory(std::unique_ptr<SharedTensors> shared)
       : shared_(std::move(shared)) {}
   const SharedRange& range() const override { return shared_->range(); }
-  absl::Status CopyIn(std::byte* to, std::span<const std::byte> from) override {
-    std::memcpy(to, from.data(), from.size());
-    return absl::OkStatus();
-  }
-  absl::Status CopyOut(std::byte* to, const std::byte* from,
-                       int64_t bytes) override {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
-    return absl::OkStatus();
-  }
 
  private:
   const std::unique_ptr<SharedTensors> shared_;

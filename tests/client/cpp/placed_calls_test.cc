@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstring>
 #include <vector>
 
 namespace attendant::client {
@@ -20,15 +19,6 @@ class HeapMemory final : public DoorMemory {
     range_.bytes = bytes;
   }
   const SharedRange& range() const override { return range_; }
-  absl::Status CopyIn(std::byte* to, std::span<const std::byte> from) override {
-    std::memcpy(to, from.data(), from.size());
-    return absl::OkStatus();
-  }
-  absl::Status CopyOut(std::byte* to, const std::byte* from,
-                       int64_t bytes) override {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
-    return absl::OkStatus();
-  }
 
  private:
   std::vector<std::byte> bytes_;

@@ -34,19 +34,6 @@ struct Args : attendant_attend_args {
   }
 };
 
-class CClientTest : public testing::Test {
- protected:
-  ~CClientTest() override { attendant_client_free(client_); }
-
-  void Connect(const FakeServer& server) {
-    ASSERT_EQ(
-        attendant_client_create(server.target().c_str(), nullptr, &client_),
-        nullptr);
-  }
-
-  attendant_client* client_ = nullptr;
-};
-
 // Answers only once it is released.
 struct Gate {
   std::mutex mutex;
@@ -71,6 +58,27 @@ struct Gate {
     open = true;
     changed.notify_all();
   }
+};
+
+class CClientTest : public testing::Test {
+ protected:
+  ~CClientTest() override { attendant_client_free(client_); }
+
+  void Connect(const FakeServer& server) {
+    ASSERT_EQ(
+        attendant_client_create(server.target().c_str(), nullptr, &client_),
+        nullptr);
+  }
+
+  // A call that has reached the server, which holds it.
+  void StartHeld(Gate* gate, const Args& args, attendant_call** call) {
+    ASSERT_EQ(attendant_attend_start(client_, &args, kPatient, nullptr, nullptr,
+                                     call),
+              nullptr);
+    gate->AwaitCaller();
+  }
+
+  attendant_client* client_ = nullptr;
 };
 
 FakeServer::Answer Through(Gate* gate) {
@@ -266,10 +274,7 @@ TEST_F(CClientTest, TheLongestWaitLastsUntilTheCallHasEnded) {
   Connect(server);
   Args args;
   attendant_call* call = nullptr;
-  ASSERT_EQ(
-      attendant_attend_start(client_, &args, kPatient, nullptr, nullptr, &call),
-      nullptr);
-  gate.AwaitCaller();
+  StartHeld(&gate, args, &call);
   std::thread opener([&] { gate.Open(); });
   EXPECT_EQ(attendant_call_wait(call, std::numeric_limits<int64_t>::max()), 1);
   opener.join();
@@ -282,10 +287,7 @@ TEST_F(CClientTest, AsynchronousCallsAreCancelled) {
   Connect(server);
   Args args;
   attendant_call* call = nullptr;
-  ASSERT_EQ(
-      attendant_attend_start(client_, &args, kPatient, nullptr, nullptr, &call),
-      nullptr);
-  gate.AwaitCaller();
+  StartHeld(&gate, args, &call);
   EXPECT_EQ(attendant_call_wait(call, 0), 0);
   attendant_call_cancel(call);
   attendant_result* result = nullptr;
