@@ -247,9 +247,10 @@ absl::Status CheckServed(const ServerInfo& info) {
 
 absl::StatusOr<std::unique_ptr<Door>> Open(const std::string& target,
                                            const ClientOptions& options,
-                                           const cuda::Driver* driver) {
+                                           const cuda::Driver* driver,
+                                           steady_clock::time_point deadline) {
   absl::StatusOr<SameHostClient> connected =
-      ConnectSameHost("ipc", target, options);
+      ConnectSameHost("ipc", target, options, deadline);
   if (!connected.ok()) return connected.status();
   const ServerInfo& info = connected->info;
   absl::Status served = CheckServed(info);
@@ -275,13 +276,19 @@ absl::StatusOr<std::unique_ptr<Door>> Open(const std::string& target,
 
 absl::StatusOr<std::unique_ptr<Door>> OpenIpcDoor(
     const std::string& target, const ClientOptions& options) {
-  return Open(target, options, nullptr);
+  return Open(target, options, nullptr, steady_clock::time_point::max());
+}
+
+absl::StatusOr<std::unique_ptr<Door>> OpenIpcDoorBy(
+    std::chrono::steady_clock::time_point deadline, const std::string& target,
+    const ClientOptions& options) {
+  return Open(target, options, nullptr, deadline);
 }
 
 absl::StatusOr<std::unique_ptr<Door>> OpenIpcDoorWith(
     const std::string& target, const ClientOptions& options,
     const cuda::Driver& driver) {
-  return Open(target, options, &driver);
+  return Open(target, options, &driver, steady_clock::time_point::max());
 }
 
 bool HasDeviceTensors(const AttendArgs& args) {

@@ -15,6 +15,7 @@
 // memory is given back to the GPU no sooner.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -31,6 +32,11 @@ namespace attendant::client {
 // that does not lie at a multiple of 256 bytes of its allocation.
 absl::StatusOr<std::unique_ptr<Door>> OpenIpcDoor(const std::string& target,
                                                   const ClientOptions& options);
+
+// The same, waiting for nothing beyond `deadline`.
+absl::StatusOr<std::unique_ptr<Door>> OpenIpcDoorBy(
+    std::chrono::steady_clock::time_point deadline, const std::string& target,
+    const ClientOptions& options);
 
 // The same with a driver of the caller's, which outlives the door.
 absl::StatusOr<std::unique_ptr<Door>> OpenIpcDoorWith(

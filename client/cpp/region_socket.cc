@@ -5,6 +5,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -49,6 +50,15 @@ absl::StatusOr<int> ConnectTo(const std::string& path,
 }
 
 }  // namespace
+
+std::chrono::milliseconds PatienceUntil(
+    std::chrono::steady_clock::time_point deadline) {
+  using std::chrono::milliseconds;
+  const auto left = std::chrono::duration_cast<milliseconds>(
+      deadline - std::chrono::steady_clock::now());
+  return std::clamp<milliseconds>(left, milliseconds(1),
+                                  std::chrono::seconds(60));
+}
 
 absl::StatusOr<std::unique_ptr<RegionSocket>> RegionSocket::Connect(
     const std::string& path, const std::string& owner,

@@ -11,6 +11,11 @@
 
 namespace attendant::client {
 
+// What is left until `deadline`: 1 ms at least, since a socket would take none
+// for ever; a minute at most.
+std::chrono::milliseconds PatienceUntil(
+    std::chrono::steady_clock::time_point deadline);
+
 // Thread-safe. Regions that came by it end when it goes.
 class RegionSocket {
  public:

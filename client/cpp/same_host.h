@@ -2,6 +2,7 @@
 // the server said of itself.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 
@@ -18,9 +19,10 @@ struct SameHostClient {
 
 // Looks for answers up to kSameHostBusyPoll before it sleeps, unless the
 // options have it never look. Errors: Client::Create's; GetServerInfo's within
-// ten seconds, after "door 'NAME': ".
-absl::StatusOr<SameHostClient> ConnectSameHost(std::string_view door,
-                                               const std::string& target,
-                                               const ClientOptions& options);
+// ten seconds and by `deadline`, after "door 'NAME': ".
+absl::StatusOr<SameHostClient> ConnectSameHost(
+    std::string_view door, const std::string& target,
+    const ClientOptions& options,
+    std::chrono::steady_clock::time_point deadline);
 
 }  // namespace attendant::client

@@ -20,15 +20,6 @@ constexpr int64_t kAlignment = 256;
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-// 1 ms at least: the socket takes none for ever.
-std::chrono::milliseconds PatienceUntil(SteadyTime deadline) {
-  using std::chrono::milliseconds;
-  const auto left = std::chrono::duration_cast<milliseconds>(
-      deadline - std::chrono::steady_clock::now());
-  return std::clamp<milliseconds>(left, milliseconds(1),
-                                  std::chrono::seconds(60));
-}
-
 absl::Status SystemError(const char* what) {
   return absl::ResourceExhaustedError(
       absl::StrCat(what, ": ", std::strerror(errno)));

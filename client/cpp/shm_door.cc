@@ -91,8 +91,15 @@ bool ServerSharesMemory(const std::string& target,
 
 absl::StatusOr<std::unique_ptr<Door>> OpenShmDoor(
     const std::string& target, const ClientOptions& options) {
+  return OpenShmDoorBy(std::chrono::steady_clock::time_point::max(), target,
+                       options);
+}
+
+absl::StatusOr<std::unique_ptr<Door>> OpenShmDoorBy(
+    std::chrono::steady_clock::time_point deadline, const std::string& target,
+    const ClientOptions& options) {
   absl::StatusOr<SameHostClient> connected =
-      ConnectSameHost("shm", target, options);
+      ConnectSameHost("shm", target, options, deadline);
   if (!connected.ok()) return connected.status();
   const ServerInfo& info = connected->info;
   if (info.region_socket.empty()) {
@@ -100,8 +107,8 @@ absl::StatusOr<std::unique_ptr<Door>> OpenShmDoor(
         "door 'shm': this server was started without --region_socket");
   }
   // May this process use it? The first call would be late to find out.
-  const auto socket =
-      RegionSocket::Connect(info.region_socket, connected->owner);
+  const auto socket = RegionSocket::Connect(
+      info.region_socket, connected->owner, PatienceUntil(deadline));
   if (!socket.ok()) {
     return absl::Status(
         socket.status().code(),

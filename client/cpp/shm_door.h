@@ -2,6 +2,7 @@
 // and only the call itself is a message.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -14,6 +15,11 @@ namespace attendant::client {
 // that Prepare did not place are copied into memory of the door's and back.
 absl::StatusOr<std::unique_ptr<Door>> OpenShmDoor(const std::string& target,
                                                   const ClientOptions& options);
+
+// The same, waiting for nothing beyond `deadline`.
+absl::StatusOr<std::unique_ptr<Door>> OpenShmDoorBy(
+    std::chrono::steady_clock::time_point deadline, const std::string& target,
+    const ClientOptions& options);
 
 // Asks the server at `target`, once and half a second at most, whether it
 // shares memory; false if it does not answer so. By `options`' TLS and token.
