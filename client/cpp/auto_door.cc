@@ -78,7 +78,7 @@ class AutoDoor final : public Door {
 
   // An error is none for good: the next call tries again.
   absl::StatusOr<Door*> Ipc(SteadyTime deadline) const {
-    const Lock lock = LockBy(deadline);
+    const Lock lock = LockBy(ipc_mutex_, deadline);
     if (!lock.owns_lock()) {
       return absl::DeadlineExceededError(
           "door 'ipc': other calls were opening it all the time");
@@ -97,7 +97,7 @@ class AutoDoor final : public Door {
     // Messages need time as well.
     const SteadyTime by =
         begin + std::min<nanoseconds>((deadline - begin) / 2, kPatience);
-    const Lock lock = LockBy(by);
+    const Lock lock = LockBy(shm_mutex_, by);
     if (!lock.owns_lock()) return nullptr;
     if (shm_ != nullptr || shares_nothing_ || begin < next_try_) {
       return shm_.get();
@@ -108,22 +108,32 @@ class AutoDoor final : public Door {
     if (!client.ok()) return nullptr;
     const absl::StatusOr<ServerInfo> info =
         client->GetServerInfo(PatienceUntil(by));
-    if (!info.ok()) return nullptr;
+    if (!info.ok()) {
+      PauseIfLate(by);
+      return nullptr;
+    }
     DoorOr opened = info->region_socket.empty()
                         ? DoorOr(absl::UnimplementedError("no socket"))
                         : OpenShmDoorBy(by, target_, options_);
     if (opened.ok()) {
       shm_ = *std::move(opened);
-    } else if (steady_clock::now() >= by) {
-      next_try_ = steady_clock::now() + kPause;  // it may only be busy
     } else {
-      shares_nothing_ = true;
+      shares_nothing_ = !PauseIfLate(by);
     }
     return shm_.get();
   }
 
-  Lock LockBy(SteadyTime deadline) const {
-    Lock lock(mutex_, std::defer_lock);
+  // A server that says nothing may only be busy: messages carry what comes
+  // next, instead of each call waiting anew.
+  bool PauseIfLate(SteadyTime by) const {
+    const SteadyTime now = steady_clock::now();
+    if (now < by) return false;
+    next_try_ = now + kPause;
+    return true;
+  }
+
+  static Lock LockBy(std::timed_mutex& mutex, SteadyTime deadline) {
+    Lock lock(mutex, std::defer_lock);
     // The longest is as good as for ever, and overflows nothing.
     static_cast<void>(lock.try_lock_for(std::min<nanoseconds>(
         deadline - steady_clock::now(), std::chrono::hours(24))));
@@ -136,11 +146,12 @@ class AutoDoor final : public Door {
   const ClientOptions options_;
   const bool same_host_;
   const Client client_;
-  mutable std::timed_mutex mutex_;  // guards what follows
+  mutable std::timed_mutex ipc_mutex_;
+  mutable std::unique_ptr<Door> ipc_;   // guarded by ipc_mutex_
+  mutable std::timed_mutex shm_mutex_;  // guards what follows
   mutable bool shares_nothing_ = false;
   mutable SteadyTime next_try_{};  // no shared memory is asked for before
   mutable std::unique_ptr<Door> shm_;
-  mutable std::unique_ptr<Door> ipc_;
 };
 
 }  // namespace

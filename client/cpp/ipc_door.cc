@@ -118,7 +118,10 @@ class IpcDoor final : public Door {
   absl::StatusOr<AttendResult> Attend(const AttendArgs& args,
                                       nanoseconds timeout,
                                       std::stop_token stop) const override {
-    const auto end = steady_clock::now() + timeout;
+    // A timeout that is none is refused by the client.
+    if (timeout.count() <= 0) return client_.Attend(args, timeout, stop);
+    const auto end = steady_clock::now() +
+                     std::min<nanoseconds>(timeout, std::chrono::hours(24));
     if (args.cuda_stream.has_value()) {
       absl::Status ready =
           driver_.Check(driver_.StreamSynchronize(*args.cuda_stream),
@@ -149,14 +152,15 @@ class IpcDoor final : public Door {
 
   // `args` with the regions of its memory; `held` keeps them.
   absl::StatusOr<AttendArgs> Named(
-      const AttendArgs& args, std::vector<Registrations::Held>* held) const {
+      const AttendArgs& args, steady_clock::time_point end,
+      std::vector<Registrations::Held>* held) const {
     AttendArgs named = args;
     for (const Memory& memory : MemoryOf(args)) {
       if (memory.data == nullptr ||
           FindShared(named.shared, memory.data, memory.bytes)) {
         continue;
       }
-      Registrations::Held region = registrations_.Find(memory.data);
+      Registrations::Held region = registrations_.Find(memory.data, end);
       const std::optional<Allocation> allocation =
           region != nullptr ? Registrations::MemoryOf(*region)
                             : cuda::AllocationOf(driver_, memory.data);
@@ -165,7 +169,7 @@ class IpcDoor final : public Door {
       if (!fits.ok()) return fits;
       if (region == nullptr) {
         auto made = registrations_.Hold(absl::StrCat(memory.name, ".data"),
-                                        *allocation);
+                                        *allocation, end);
         if (!made.ok()) return made.status();
         region = *std::move(made);
       }
@@ -182,15 +186,17 @@ class IpcDoor final : public Door {
                                     bool may_place) const {
     for (bool again = false;; again = true) {
       std::vector<Registrations::Held> held;
-      const absl::StatusOr<AttendArgs> named = Named(args, &held);
+      const absl::StatusOr<AttendArgs> named = Named(args, end, &held);
       if (!named.ok()) return named.status();
       if (held.empty() && may_place) {
         return placed_.Attend(args, end, [&](const AttendArgs& placed) {
           return Call(placed, end, stop, /*may_place=*/false);
         });
       }
-      absl::StatusOr<AttendResult> result =
-          client_.Attend(*named, end - steady_clock::now(), stop);
+      absl::StatusOr<AttendResult> result = client_.Attend(
+          *named,
+          std::max<nanoseconds>(end - steady_clock::now(), nanoseconds(1)),
+          stop);
       if (absl::IsNotFound(result.status()) && !again && !held.empty()) {
         registrations_.Forget();
         continue;

@@ -25,6 +25,29 @@ void SetWaits(int socket, std::chrono::milliseconds patience) {
   setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof(time));
 }
 
+// Of SetWaits.
+std::chrono::milliseconds PatienceOf(int socket) {
+  timeval time{};
+  socklen_t size = sizeof(time);
+  getsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &time, &size);
+  return std::chrono::seconds(time.tv_sec) +
+         std::chrono::milliseconds(time.tv_usec / 1000);
+}
+
+// `call` again while signals interrupt it: a call that may wait for so long and
+// no longer is never restarted by the system.
+template <typename Call>
+auto Uninterrupted(std::chrono::steady_clock::time_point end, Call call) {
+  while (true) {
+    const auto result = call();
+    if (result >= 0 || errno != EINTR) return result;
+    if (std::chrono::steady_clock::now() >= end) {
+      errno = EAGAIN;
+      return result;
+    }
+  }
+}
+
 absl::StatusOr<int> ConnectTo(const std::string& path,
                               std::chrono::milliseconds patience) {
   sockaddr_un address{};
@@ -39,8 +62,12 @@ absl::StatusOr<int> ConnectTo(const std::string& path,
         absl::StrCat("socket: ", std::strerror(errno)));
   }
   SetWaits(fd, patience);
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&address),
-              sizeof(address)) == 0) {
+  const auto connects = [&] {
+    return connect(fd, reinterpret_cast<const sockaddr*>(&address),
+                   sizeof(address));
+  };
+  if (Uninterrupted(std::chrono::steady_clock::now() + patience, connects) ==
+      0) {
     return fd;
   }
   const std::string why = std::strerror(errno);
@@ -54,7 +81,8 @@ absl::StatusOr<int> ConnectTo(const std::string& path,
 std::chrono::milliseconds PatienceUntil(
     std::chrono::steady_clock::time_point deadline) {
   using std::chrono::milliseconds;
-  const auto left = std::chrono::duration_cast<milliseconds>(
+  // Up: who waited so long has reached the deadline.
+  const auto left = std::chrono::ceil<milliseconds>(
       deadline - std::chrono::steady_clock::now());
   return std::clamp<milliseconds>(left, milliseconds(1),
                                   std::chrono::seconds(60));
@@ -113,18 +141,21 @@ absl::StatusOr<std::string> AskRegionDoor(int socket,
     std::memcpy(CMSG_DATA(part), &descriptor, sizeof(int));
   }
   char reply[4096];
-  ssize_t count = sendmsg(socket, &message, MSG_NOSIGNAL);
-  if (count > 0) count = recv(socket, reply, sizeof(reply), 0);
-  if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-    // What comes later is no answer to what is asked next.
-    shutdown(socket, SHUT_RDWR);
-    return absl::UnavailableError("the server's region socket gave no answer");
+  const auto end = std::chrono::steady_clock::now() + PatienceOf(socket);
+  ssize_t count = Uninterrupted(
+      end, [&] { return sendmsg(socket, &message, MSG_NOSIGNAL); });
+  if (count > 0) {
+    count = Uninterrupted(
+        end, [&] { return recv(socket, reply, sizeof(reply), 0); });
   }
-  if (count <= 0) {
-    return absl::UnavailableError(
-        "the server's region socket was closed (may this user use it?)");
-  }
-  return std::string(reply, static_cast<size_t>(count));
+  if (count > 0) return std::string(reply, static_cast<size_t>(count));
+  const bool is_late = count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+  // What comes later is no answer to what is asked next.
+  shutdown(socket, SHUT_RDWR);
+  return absl::UnavailableError(
+      is_late ? "the server's region socket gave no answer"
+              : "the server's region socket was closed (may this user use "
+                "it?)");
 }
 
 }  // namespace attendant::client

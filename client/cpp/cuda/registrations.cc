@@ -20,10 +20,11 @@ constexpr std::chrono::seconds kTimeout{10};
 
 template <typename Reply>
 absl::StatusOr<Reply> Ask(const Client& client, const char* method,
-                          const google::protobuf::MessageLite& request) {
+                          const google::protobuf::MessageLite& request,
+                          milliseconds patience = kTimeout) {
   const absl::StatusOr<std::string> bytes =
       client.CallMethod(absl::StrCat("/attendant.v1.RegionService/", method),
-                        request.SerializeAsString(), kTimeout);
+                        request.SerializeAsString(), patience);
   if (!bytes.ok()) return bytes.status();
   Reply reply;
   if (!reply.ParseFromString(*bytes)) {
@@ -79,10 +80,12 @@ size_t Registrations::size() const {
   return known_.size();
 }
 
-Registrations::Held Registrations::Find(const void* pointer) {
+Registrations::Held Registrations::Find(const void* pointer,
+                                        SteadyTime deadline) {
   const auto* at = static_cast<const std::byte*>(pointer);
   const std::less<const std::byte*> before;
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock(mutex_, deadline);
+  if (!lock.owns_lock()) return nullptr;
   for (auto region = known_.begin(); region != known_.end(); ++region) {
     const Allocation& known = (*region)->allocation();
     if (before(at, known.base) || !before(at, known.base + known.bytes)) {
@@ -96,11 +99,16 @@ Registrations::Held Registrations::Find(const void* pointer) {
 }
 
 absl::StatusOr<Registrations::Held> Registrations::Hold(
-    const std::string& field, const Allocation& allocation) {
+    const std::string& field, const Allocation& allocation,
+    SteadyTime deadline) {
   absl::Status exportable = CheckExportable(field, allocation);
   if (!exportable.ok()) return exportable;
   std::list<Held> dropped;  // released with no lock held
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock(mutex_, deadline);
+  if (!lock.owns_lock()) {
+    return absl::DeadlineExceededError(
+        absl::StrCat(field, ": other calls register memory"));
+  }
   for (auto region = known_.begin(); region != known_.end(); ++region) {
     const Allocation& known = (*region)->allocation();
     if (known.base != allocation.base) continue;
@@ -114,12 +122,12 @@ absl::StatusOr<Registrations::Held> Registrations::Hold(
   if (known_.size() >= kMost) {
     dropped.splice(dropped.begin(), known_, std::prev(known_.end()));
   }
-  absl::StatusOr<Held> region = Register(allocation);
+  absl::StatusOr<Held> region = Register(allocation, deadline);
   if (absl::IsResourceExhausted(region.status()) && !known_.empty()) {
     // The server's bounds count what is only kept.
     known_.clear();
     dropped.clear();
-    region = Register(allocation);
+    region = Register(allocation, deadline);
   }
   if (!region.ok()) return region.status();
   known_.push_front(*region);
@@ -127,7 +135,7 @@ absl::StatusOr<Registrations::Held> Registrations::Hold(
 }
 
 absl::StatusOr<Registrations::Held> Registrations::Register(
-    const Allocation& allocation) {
+    const Allocation& allocation, SteadyTime deadline) {
   const bool ipc = allocation.export_by == Allocation::Export::kIpc;
   if (ipc ? !options_.takes_ipc : !options_.takes_vmm) {
     return absl::UnimplementedError(
@@ -137,14 +145,15 @@ absl::StatusOr<Registrations::Held> Registrations::Register(
               "--region_socket");
   }
   const absl::StatusOr<std::string> name =
-      ipc ? RegisterIpc(allocation) : RegisterVmm(allocation);
+      ipc ? RegisterIpc(allocation, deadline)
+          : RegisterVmm(allocation, deadline);
   if (!name.ok()) return name.status();
   return std::make_shared<const Region>(options_.client, allocation, *name,
                                         ipc ? nullptr : socket_);
 }
 
 absl::StatusOr<std::string> Registrations::RegisterIpc(
-    const Allocation& allocation) {
+    const Allocation& allocation, SteadyTime deadline) {
   const absl::StatusOr<std::string> handle =
       ExportIpc(*options_.driver, allocation);
   if (!handle.ok()) return handle.status();
@@ -153,19 +162,15 @@ absl::StatusOr<std::string> Registrations::RegisterIpc(
   request.set_byte_length(allocation.bytes);
   request.set_device_uuid(UuidOf(*options_.driver, allocation.device));
   request.set_ready_event(options_.ready_event);
-  const auto region =
-      Ask<v1::RegionStatus>(*options_.client, "RegisterCudaIpc", request);
+  const auto region = Ask<v1::RegionStatus>(
+      *options_.client, "RegisterCudaIpc", request,
+      std::min<milliseconds>(PatienceUntil(deadline), kTimeout));
   if (!region.ok()) return region.status();
   return region->name();
 }
 
 absl::StatusOr<std::string> Registrations::RegisterVmm(
-    const Allocation& allocation) {
-  if (socket_ == nullptr) {
-    auto socket = RegionSocket::Connect(options_.region_socket, options_.owner);
-    if (!socket.ok()) return socket.status();
-    socket_ = *std::move(socket);
-  }
+    const Allocation& allocation, SteadyTime deadline) {
   const absl::StatusOr<int> descriptor =
       ExportVmm(*options_.driver, allocation);
   if (!descriptor.ok()) return descriptor.status();
@@ -175,10 +180,29 @@ absl::StatusOr<std::string> Registrations::RegisterVmm(
   memory->set_byte_length(allocation.bytes);
   memory->set_device_uuid(UuidOf(*options_.driver, allocation.device));
   memory->set_ready_event(options_.ready_event);
-  const auto reply = socket_->Ask(request, *descriptor);
+  const auto reply = AskSocket(request, *descriptor, deadline);
   close(*descriptor);
   if (!reply.ok()) return reply.status();
   return reply->region().name();
+}
+
+// A connection that ended, as with a restart of the server, is made anew once.
+absl::StatusOr<v1::RegionDoorReply> Registrations::AskSocket(
+    const v1::RegionDoorRequest& request, int descriptor, SteadyTime deadline) {
+  while (true) {
+    const bool is_new = socket_ == nullptr;
+    if (is_new) {
+      auto socket = RegionSocket::Connect(
+          options_.region_socket, options_.owner, PatienceUntil(deadline));
+      if (!socket.ok()) return socket.status();
+      socket_ = *std::move(socket);
+    }
+    socket_->SetPatience(PatienceUntil(deadline));
+    auto reply = socket_->Ask(request, descriptor);
+    if (!absl::IsUnavailable(reply.status())) return reply;
+    socket_.reset();
+    if (is_new || std::chrono::steady_clock::now() >= deadline) return reply;
+  }
 }
 
 void Registrations::Forget() {

@@ -29,6 +29,7 @@ namespace attendant::client::cuda {
 class Registrations {
  public:
   static constexpr size_t kMost = 64;
+  using SteadyTime = std::chrono::steady_clock::time_point;
 
   struct Options {
     const Driver* driver = nullptr;  // outlives this, as does
@@ -48,11 +49,14 @@ class Registrations {
 
   // The region that `pointer` lies in, if its memory is still the one that was
   // exported; null = Hold it. The quick way of most calls.
-  Held Find(const void* pointer);
+  // By `deadline`, as the next.
+  Held Find(const void* pointer, SteadyTime deadline);
   // The region of the allocation. Errors: CheckExportable's, naming `field`;
-  // UNIMPLEMENTED if the server does not take its kind; the server's.
+  // UNIMPLEMENTED if the server does not take its kind; the server's;
+  // DEADLINE_EXCEEDED while others register something, UNAVAILABLE if the
+  // server says nothing.
   absl::StatusOr<Held> Hold(const std::string& field,
-                            const Allocation& allocation);
+                            const Allocation& allocation, SteadyTime deadline);
   // Drops all: the server has them no more (it was restarted, or forgot what
   // was not used for long).
   void Forget();
@@ -68,13 +72,19 @@ class Registrations {
   size_t size() const;
 
  private:
-  absl::StatusOr<Held> Register(const Allocation& allocation);
-  absl::StatusOr<std::string> RegisterIpc(const Allocation& allocation);
-  absl::StatusOr<std::string> RegisterVmm(const Allocation& allocation);
+  absl::StatusOr<Held> Register(const Allocation& allocation,
+                                SteadyTime deadline);
+  absl::StatusOr<std::string> RegisterIpc(const Allocation& allocation,
+                                          SteadyTime deadline);
+  absl::StatusOr<std::string> RegisterVmm(const Allocation& allocation,
+                                          SteadyTime deadline);
+  absl::StatusOr<v1::RegionDoorReply> AskSocket(
+      const v1::RegionDoorRequest& request, int descriptor,
+      SteadyTime deadline);
 
   const Options options_;
-  mutable std::mutex mutex_;  // guards what follows
-  std::list<Held> known_;     // the last used first
+  mutable std::timed_mutex mutex_;  // guards what follows
+  std::list<Held> known_;           // the last used first
   std::shared_ptr<RegionSocket> socket_;
 };
 

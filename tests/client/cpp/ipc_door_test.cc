@@ -73,6 +73,17 @@ TEST_F(IpcDoorTest, TensorsAreNamedAndTheAnswerStaysOnTheGpu) {
   EXPECT_EQ(request.output_region().byte_offset(), 3 * kBytes);
 }
 
+TEST_F(IpcDoorTest, TimeThatIsNoneOrOverOrWithoutEnd) {
+  const AttendArgs args = ArgsIn(gpu_.Allocate(4 * kBytes));
+  using std::chrono::nanoseconds;
+  const absl::Status none = door_->Attend(args, nanoseconds(0)).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(none)) << none;
+  const absl::Status over = door_->Attend(args, nanoseconds(1)).status();
+  EXPECT_TRUE(over.ok() || absl::IsDeadlineExceeded(over)) << over;
+  const auto answer = door_->Attend(args, nanoseconds::max());
+  EXPECT_TRUE(answer.ok()) << answer.status();
+}
+
 TEST_F(IpcDoorTest, AnAllocationIsRegisteredOnceAndReleasedAtTheEnd) {
   std::byte* memory = gpu_.Allocate(4 * kBytes);
   for (int call = 0; call < 3; ++call) ExpectEcho(ArgsIn(memory));

@@ -30,6 +30,8 @@ class SilentRegionSocket {
     unlink(path_.c_str());
   }
   const std::string& path() const { return path_; }
+  // For a test that answers after all.
+  int listener() const { return listener_; }
 
  private:
   const std::string path_;
