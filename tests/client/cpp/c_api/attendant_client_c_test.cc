@@ -70,14 +70,6 @@ class CClientTest : public testing::Test {
         nullptr);
   }
 
-  // A call that has reached the server, which holds it.
-  void StartHeld(Gate* gate, const Args& args, attendant_call** call) {
-    ASSERT_EQ(attendant_attend_start(client_, &args, kPatient, nullptr, nullptr,
-                                     call),
-              nullptr);
-    gate->AwaitCaller();
-  }
-
   attendant_client* client_ = nullptr;
 };
 
@@ -268,35 +260,42 @@ TEST_F(CClientTest, AsynchronousCallsAreWaitedForAndTakenOnce) {
   }
 }
 
-TEST_F(CClientTest, TheLongestWaitLastsUntilTheCallHasEnded) {
-  Gate gate;
-  FakeServer server(Through(&gate));
-  Connect(server);
-  Args args;
-  attendant_call* call = nullptr;
-  StartHeld(&gate, args, &call);
-  std::thread opener([&] { gate.Open(); });
-  EXPECT_EQ(attendant_call_wait(call, std::numeric_limits<int64_t>::max()), 1);
+// A call that has reached the server, which holds it.
+class HeldCallTest : public CClientTest {
+ protected:
+  void SetUp() override {
+    Connect(server_);
+    ASSERT_EQ(attendant_attend_start(client_, &args_, kPatient, nullptr,
+                                     nullptr, &call_),
+              nullptr);
+    gate_.AwaitCaller();
+  }
+  ~HeldCallTest() override {
+    gate_.Open();
+    attendant_call_free(call_);
+  }
+
+  Gate gate_;
+  FakeServer server_{Through(&gate_)};
+  Args args_;
+  attendant_call* call_ = nullptr;
+};
+
+TEST_F(HeldCallTest, TheLongestWaitLastsUntilTheCallHasEnded) {
+  std::thread opener([&] { gate_.Open(); });
+  EXPECT_EQ(attendant_call_wait(call_, std::numeric_limits<int64_t>::max()), 1);
   opener.join();
-  attendant_call_free(call);
 }
 
-TEST_F(CClientTest, AsynchronousCallsAreCancelled) {
-  Gate gate;
-  FakeServer server(Through(&gate));
-  Connect(server);
-  Args args;
-  attendant_call* call = nullptr;
-  StartHeld(&gate, args, &call);
-  EXPECT_EQ(attendant_call_wait(call, 0), 0);
-  attendant_call_cancel(call);
+TEST_F(HeldCallTest, AsynchronousCallsAreCancelled) {
+  EXPECT_EQ(attendant_call_wait(call_, 0), 0);
+  attendant_call_cancel(call_);
   attendant_result* result = nullptr;
-  attendant_error* error = attendant_call_take(call, &result);
-  gate.Open();
+  attendant_error* error = attendant_call_take(call_, &result);
+  gate_.Open();
   ASSERT_NE(error, nullptr);
   EXPECT_EQ(error->code, 1);
   attendant_error_free(error);
-  attendant_call_free(call);
 }
 
 struct Told {
