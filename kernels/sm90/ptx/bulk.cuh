@@ -47,11 +47,6 @@ __device__ __forceinline__ void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
-// Until this thread sees what its groups wrote.
-__device__ __forceinline__ void bulk_wait() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
-
 // Orders this thread's ordinary accesses to global memory, and what it has seen
 // there, before its later bulk copies.
 __device__ __forceinline__ void fence_proxy_async_global() {

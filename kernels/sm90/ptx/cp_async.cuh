@@ -15,13 +15,6 @@ __device__ __forceinline__ void cp_async_16(uint32_t smem, const void* global,
                : "memory");
 }
 
-// 8 bytes; both addresses are multiples of 8.
-__device__ __forceinline__ void cp_async_8(uint32_t smem, const void* global) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(smem),
-               "l"(global)
-               : "memory");
-}
-
 // Waits for all copies that this thread began.
 __device__ __forceinline__ void cp_async_wait_all() {
   asm volatile("cp.async.wait_all;" ::: "memory");
