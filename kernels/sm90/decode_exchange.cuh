@@ -115,6 +115,7 @@ class StrandExchange {
     if (lane_ < item_.parts) {
       ptx::store_release(&board.flags[lane_][item_.part], 1);
     }
+    __syncwarp();
     ptx::named_barrier_arrive(kDecodeRaisedBarrier, 64);
   }
 
@@ -148,6 +149,7 @@ class StrandExchange {
     }
     __syncwarp();
     if (!leaves && lane_ < kMostMerged) *flag = 0;  // all are up
+    __syncwarp();
     // The block's own result has arrived, which depends on nobody else.
     ptx::named_barrier_sync(kDecodeRaisedBarrier, 64);
     uint32_t word = mine | (leaves ? mine << kMostMerged : 0);
@@ -159,12 +161,13 @@ class StrandExchange {
       storage_.takes_all = is_last && some_left;
       if (is_last) board.word = 0;
     }
+    __syncwarp();
     ptx::named_barrier_sync(kDecodeVerdictBarrier, kVerdictThreads);
     // Who left has not put its flags back.
     if (!is_last || !some_left) return;
 #pragma unroll 1
     for (int i = lane_; i < kMostMerged * kMostMerged; i += 32) {
-      board.flags[0][i] = 0;
+      board.flags[i / kMostMerged][i % kMostMerged] = 0;
     }
   }
 
