@@ -55,7 +55,7 @@ __device__ __forceinline__ void InitFewBarriers(
   ptx::fence_mbarrier_init();
 }
 
-template <typename Shape, typename Element, bool kGrouped>
+template <typename Shape, typename Element, bool kGrouped, bool kTails>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
     DecodeFewKernel(const __grid_constant__ DecodeParams params) {
   static_assert(sizeof(DecodeFewStorage<Shape>) <= 232448);
@@ -73,14 +73,14 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     __syncwarp();
     // The warp that made the barriers need not wait for the others to see them.
     ptx::named_barrier_arrive(kFewStartBarrier, Shape::kThreads);
-    DecodeFewProducer<Shape, kGrouped>(params, storage).Run();
+    DecodeFewProducer<Shape, kGrouped, kTails>(params, storage).Run();
     return;
   }
   ptx::named_barrier_sync(kFewStartBarrier, Shape::kThreads);
   if (warp < Shape::kWarps) {
-    DecodeFewConsumer<Shape, Element, kGrouped>(params, storage).Run();
+    DecodeFewConsumer<Shape, Element, kGrouped, kTails>(params, storage).Run();
   } else {
-    DecodeFewQLoader<Shape, kGrouped>(params, storage).Run();
+    DecodeFewQLoader<Shape, kGrouped, kTails>(params, storage).Run();
   }
 }
 

@@ -4,10 +4,10 @@
 #include <cstdint>
 
 #include "kernels/sm90/decode_few_fold.cuh"
+#include "kernels/sm90/decode_few_meeting.cuh"
 #include "kernels/sm90/decode_few_storage.cuh"
 #include "kernels/sm90/decode_item.cuh"
 #include "kernels/sm90/decode_load.cuh"
-#include "kernels/sm90/ptx/atomic.cuh"
 #include "kernels/sm90/ptx/math.cuh"
 #include "kernels/sm90/ptx/mbarrier.cuh"
 #include "kernels/sm90/ptx/mma.cuh"
@@ -16,11 +16,9 @@
 
 namespace attendant::kernels::sm90 {
 
-inline constexpr uint32_t kFewConsumersBarrier = 1;
-
 // Holds S and O transposed: keys (of S) or columns (of O) l / 4 and that + 8,
 // packed rows 2 (l % 4) + {0, 1}.
-template <typename Shape, typename Element, bool kGrouped>
+template <typename Shape, typename Element, bool kGrouped, bool kTails>
 class DecodeFewConsumer {
  public:
   using Share = FewShare<Shape>;
@@ -56,7 +54,7 @@ class DecodeFewConsumer {
       ptx::mbarrier_arrive(
           ptx::smem_address(&storage_.item_empty[items.stage]));
       const DecodeItem item =
-          FindItem<kGrouped, false>(params_, index, Shape::kRows);
+          FindItem<kGrouped, false, kTails>(params_, index, Shape::kRows);
       SetBounds(item);
       ptx::mbarrier_wait(ptx::smem_address(&storage_.q_full[items.stage]),
                          items.phase);
@@ -71,9 +69,12 @@ class DecodeFewConsumer {
   __device__ __forceinline__ void RunItem(const DecodeItem& item) {
     FewFold folds[kVectors];
     const int column = Share::Column();
-    // Items of several chunks that end within an octet.
+    const bool is_tail = kTails && item.is_tail;
+    // Tails, and items of several chunks that end within an octet.
     const bool stores_chunks =
-        item.unit == 1 && item.chunk_end - item.chunk_begin > 1;
+        is_tail || (item.unit == 1 && item.chunk_end - item.chunk_begin > 1);
+    const int first_slot =
+        is_tail ? item.tail_slot + DecodeTails::kKept : item.slot;
     const int chunk_keys = item.sequence->chunk_keys;
     int key = item.key_begin;
     for (int chunk = item.chunk_begin; chunk < item.chunk_end; ++chunk) {
@@ -81,7 +82,7 @@ class DecodeFewConsumer {
       RunChunk(key, end);
       key = end;
       PutWarps();
-      const FewSlot<Shape> slot(params_, item.slot + chunk - item.chunk_begin);
+      const FewSlot<Shape> slot(params_, first_slot + chunk - item.chunk_begin);
 #pragma unroll
       for (int k = 0; k < kVectors; ++k) {
         const FoldedVector vector = MergeWarps(k);
@@ -96,6 +97,12 @@ class DecodeFewConsumer {
       }
       ptx::mbarrier_arrive(ptx::smem_address(&storage_.merge_empty));
     }
+    if constexpr (kTails) {
+      if (item.tail_chunks > 0 &&
+          !MeetTail(FewMeeting<Shape>(params_, storage_), item, folds)) {
+        return;
+      }
+    }
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (item.unit == 1) {
@@ -108,10 +115,16 @@ class DecodeFewConsumer {
       const FewSlot<Shape> slot(params_, item.slot);
 #pragma unroll
       for (int k = 0; k < kVectors; ++k) {
-        if (stores_chunks || Share::Row(k) >= item.num_rows) continue;
+        if ((stores_chunks && !is_tail) || Share::Row(k) >= item.num_rows) {
+          continue;
+        }
         slot.Store(folds[k].strand, Share::Row(k), column);
       }
-      if (!ArrivesLast(item)) return;
+      if (!FewMeeting<Shape>(params_, storage_)
+               .ArrivesLast(item.sequence->first_strand + item.strand,
+                            item.parts)) {
+        return;
+      }
     }
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
@@ -325,7 +338,7 @@ class DecodeFewConsumer {
       for (int i = 0; i < kD / 8; ++i) o[8 * i] = o_[i / 2][i % 2 * 2 + r];
       if (lane_ < 4) storage_.merge_ml[warp][row] = make_float2(m_[r], l_[r]);
     }
-    SyncConsumers();
+    SyncFewConsumers<Shape>();
   }
 
   // Vector k of this thread's share of the chunk.
@@ -352,26 +365,6 @@ class DecodeFewConsumer {
       chunk.o[3] = __fmaf_rn(o.w, weight, chunk.o[3]);
     }
     return chunk;
-  }
-
-  __device__ __forceinline__ static void SyncConsumers() {
-    ptx::named_barrier_sync(kFewConsumersBarrier, Shape::kConsumers);
-  }
-
-  // True in the block whose item is the strand's last to be done; it then sees
-  // what the others stored. Leaves the strand's count at zero.
-  __device__ __forceinline__ bool ArrivesLast(const DecodeItem& item) {
-    SyncConsumers();
-    if (threadIdx.x == 0) {
-      uint32_t* const count =
-          params_.arrivals + item.sequence->first_strand + item.strand;
-      const bool is_last = ptx::atomic_add_acq_rel(count, 1) ==
-                           static_cast<uint32_t>(item.parts - 1);
-      if (is_last) *count = 0;
-      storage_.is_last = is_last;
-    }
-    SyncConsumers();
-    return storage_.is_last;
   }
 
   const DecodeParams& params_;

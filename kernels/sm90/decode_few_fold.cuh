@@ -67,6 +67,11 @@ struct FewSlot {
     return reinterpret_cast<float2*>(base + Shape::kRows * Shape::kHeadDim) +
            row;
   }
+  __device__ __forceinline__ FoldedVector Load(int row, int column) const {
+    const float4 v = __ldcg(o(row, column));
+    const float2 rest = __ldcg(ml(row));
+    return {rest.x, rest.y, {v.x, v.y, v.z, v.w}};
+  }
   __device__ __forceinline__ void Store(const FoldedVector& vector, int row,
                                         int column) const {
     const float(&v)[4] = vector.o;
@@ -74,6 +79,24 @@ struct FewSlot {
     if (column == 0) __stcg(ml(row), make_float2(vector.m, vector.l));
   }
 };
+
+// What an item holds that has not met its tail: three slots, see DecodeTails.
+template <typename Shape>
+__device__ __forceinline__ void StoreFold(const DecodeParams& params,
+                                          int first_slot, const FewFold& fold,
+                                          int row, int column) {
+  FewSlot<Shape>(params, first_slot).Store(fold.octet, row, column);
+  FewSlot<Shape>(params, first_slot + 1).Store(fold.group, row, column);
+  FewSlot<Shape>(params, first_slot + 2).Store(fold.strand, row, column);
+}
+template <typename Shape>
+__device__ __forceinline__ FewFold LoadFold(const DecodeParams& params,
+                                            int first_slot, int row,
+                                            int column) {
+  return {FewSlot<Shape>(params, first_slot).Load(row, column),
+          FewSlot<Shape>(params, first_slot + 1).Load(row, column),
+          FewSlot<Shape>(params, first_slot + 2).Load(row, column)};
+}
 
 // One vector of all slots of the item's strand, folded as if one block had seen
 // its chunks. What is not there has seen nothing; so there is no branch, and

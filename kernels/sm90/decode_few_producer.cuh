@@ -15,7 +15,7 @@
 
 namespace attendant::kernels::sm90 {
 
-template <typename Shape, bool kGrouped>
+template <typename Shape, bool kGrouped, bool kTails>
 class DecodeFewProducer {
  public:
   __device__ __forceinline__ DecodeFewProducer(const DecodeParams& params,
@@ -26,12 +26,10 @@ class DecodeFewProducer {
     int index = blockIdx.x;
     const bool queues = params_.num_items > static_cast<int>(gridDim.x);
     while (index < params_.num_items) {
-      int next = params_.num_items;
-      if (queues && lane_ == 0) {
-        next = gridDim.x + atomicAdd(&params_.counters->next_tile, 1);
-      }
       Publish(index);
-      LoadItem(FindItem<kGrouped, false>(params_, index, Shape::kRows));
+      const int next = LoadItem(
+          FindItem<kGrouped, false, kTails>(params_, index, Shape::kRows),
+          queues);
       index = ptx::uniform(__shfl_sync(0xffffffffu, next, 0));
     }
     Publish(-1);
@@ -43,6 +41,8 @@ class DecodeFewProducer {
   }
 
  private:
+  static constexpr int kAskAhead = 512;
+
   __device__ __forceinline__ void Publish(int index) {
     ptx::mbarrier_wait(ptx::smem_address(&storage_.item_empty[items_.stage]),
                        items_.phase ^ 1);
@@ -54,7 +54,10 @@ class DecodeFewProducer {
     items_.Advance();
   }
 
-  __device__ __forceinline__ void LoadItem(const DecodeItem& item) {
+  // Lane 0: the next item's number, asked for kAskAhead keys before the end:
+  // not later, since under load the answer takes some 5 us, and not earlier,
+  // since the item then waits while other blocks run out of work.
+  __device__ __forceinline__ int LoadItem(const DecodeItem& item, bool queues) {
     if constexpr (kGrouped) {
       ptx::fence_tensormap_acquire(item.maps + kDecodeMapK);
       ptx::fence_tensormap_acquire(item.maps + kDecodeMapV);
@@ -66,8 +69,13 @@ class DecodeFewProducer {
     const int k_batch = ptx::uniform(item.batch * item.problem->k.batch);
     const int v_head = ptx::uniform(item.kv_head * item.problem->v.head);
     const int v_batch = ptx::uniform(item.batch * item.problem->v.batch);
+    int next = params_.num_items;
 #pragma unroll 1
     for (; row < end; row += Shape::kTileKv) {
+      if (queues && lane_ == 0 && row >= end - kAskAhead) {
+        next = gridDim.x + atomicAdd(&params_.counters->next_tile, 1);
+        queues = false;
+      }
       ptx::mbarrier_wait(ptx::smem_address(&storage_.empty[ring_.stage]),
                          ring_.phase ^ 1);
       LoadTile(storage_.k[ring_.stage], &storage_.k_full[ring_.stage],
@@ -76,6 +84,10 @@ class DecodeFewProducer {
                item.maps + kDecodeMapV, row, v_head, v_batch);
       ring_.Advance();
     }
+    if (queues && lane_ == 0) {  // no keys
+      next = gridDim.x + atomicAdd(&params_.counters->next_tile, 1);
+    }
+    return next;
   }
 
   __device__ __forceinline__ void LoadTile(uint8_t* tile, uint64_t* full,
@@ -103,7 +115,7 @@ class DecodeFewProducer {
 };
 
 // Brings each item's Q, a warp of its own: the keys do not wait for it.
-template <typename Shape, bool kGrouped>
+template <typename Shape, bool kGrouped, bool kTails>
 class DecodeFewQLoader {
  public:
   __device__ __forceinline__ DecodeFewQLoader(const DecodeParams& params,
@@ -120,7 +132,7 @@ class DecodeFewQLoader {
       ptx::mbarrier_arrive(
           ptx::smem_address(&storage_.item_empty[items.stage]));
       const DecodeItem item =
-          FindItem<kGrouped, false>(params_, index, Shape::kRows);
+          FindItem<kGrouped, false, kTails>(params_, index, Shape::kRows);
       const uint32_t full = ptx::smem_address(&storage_.q_full[items.stage]);
       ptx::mbarrier_wait(ptx::smem_address(&storage_.q_empty[items.stage]),
                          items.phase ^ 1);

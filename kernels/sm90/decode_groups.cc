@@ -4,6 +4,7 @@
 #include <limits>
 #include <span>
 
+#include "kernels/sm90/decode_division.h"
 #include "kernels/sm90/decode_plan.h"
 #include "kernels/sm90/key_offsets.h"
 
@@ -27,10 +28,6 @@ constexpr int64_t kLeastChunkWide = 256;
 constexpr int64_t kFewItemKeys = 96;
 constexpr int64_t kSplitItemKeys = 256;
 constexpr int64_t kSlotKeysPerRow = 2;
-// Few rows: where blocks get this many items or more, the last are cut to about
-// this many keys each, so that blocks end together.
-constexpr int64_t kFewItemsPerBlock = 4;
-constexpr int64_t kFewFineKeys = 512;
 constexpr int kLargestCluster = 8;                  // that every device takes
 constexpr int64_t kWholeStrand = int64_t{1} << 28;  // chunks: all
 constexpr int64_t kFewUnits[] = {kWholeStrand, kFewGroup, kFewOctet, 1};
@@ -121,100 +118,6 @@ int64_t BlocksPerSm(const DecodeGroup& group) {
                  group.decode_class != DecodeClass::k256
              ? 2
              : 1;
-}
-
-// Items of `unit` chunks (at multiples of `unit`) of one strand.
-int64_t PartsOf(const DecodeSequence& record, int64_t unit) {
-  return record.num_chunks == 0
-             ? 1
-             : DivideUp(record.end_chunk, unit) - record.first_chunk / unit;
-}
-
-// `batches` batch entries from first_batch on, `grain` chunks an item and
-// `unit` a slot.
-DecodeSegment SegmentOf(const DecodeSequence& record, int64_t grain,
-                        int64_t unit, int64_t pairs, int64_t first_batch,
-                        int64_t batches) {
-  DecodeSegment segment = {};
-  segment.first_batch = static_cast<int32_t>(first_batch);
-  segment.grain = static_cast<int32_t>(grain);
-  segment.parts = static_cast<int32_t>(PartsOf(record, grain));
-  segment.items = static_cast<int32_t>(batches * pairs * segment.parts);
-  segment.unit = segment.grain;
-  if (segment.parts > 1) {
-    segment.unit = static_cast<int32_t>(unit);
-    segment.slots = static_cast<int32_t>(PartsOf(record, unit));
-  }
-  segment.first_part = record.first_chunk / segment.grain;
-  segment.first_unit = record.first_chunk / segment.unit;
-  segment.by_parts = Divisor::Of(segment.parts);
-  return segment;
-}
-
-// The record's items, slots and strands, for `num_blocks` blocks that have it
-// to themselves: items of the level that takes the least time, in keys. An item
-// and a slot cost as much as `item_keys` and `slot_keys`.
-struct Levels {
-  std::span<const int64_t> units;  // the largest first, 1 last
-  int64_t item_keys;
-  int64_t slot_keys;
-  bool has_fine;  // much work: the last share of it is cut finer
-};
-
-void Divide(DecodeGroup& group, DecodeSequence& record, int64_t heads,
-            int64_t num_blocks, const Levels& levels) {
-  const int64_t pairs = heads * record.row_tiles;
-  record.by_row_tiles = Divisor::Of(record.row_tiles);
-  record.by_pairs = Divisor::Of(static_cast<uint32_t>(pairs));
-  const int64_t strands = record.batch_count * pairs;
-  const size_t last = levels.units.size() - 1;
-  size_t level = 0;
-  int64_t least = std::numeric_limits<int64_t>::max();
-  for (size_t i = 0; i <= last; ++i) {
-    const int64_t unit = levels.units[i];
-    const int64_t keys = std::min<int64_t>(record.key_end - record.key_begin,
-                                           unit * record.chunk_keys);
-    const int64_t parts = PartsOf(record, unit);
-    const int64_t slots = parts > 1 ? strands * parts : 0;
-    const int64_t cost =
-        DivideUp(strands * parts, num_blocks) * (keys + levels.item_keys) +
-        DivideUp(slots * levels.slot_keys, num_blocks);
-    if (cost < least) {
-      least = cost;
-      level = i;
-    }
-  }
-  const int64_t parts = PartsOf(record, levels.units[level]);
-  const bool has_fine =
-      levels.has_fine && strands * parts >= kFewItemsPerBlock * num_blocks;
-  // Half an item of the others for each block.
-  const int64_t fine_batches =
-      has_fine ? std::clamp<int64_t>(num_blocks / (2 * pairs * parts), 1,
-                                     record.batch_count)
-               : 0;
-  const int64_t coarse_batches = record.batch_count - fine_batches;
-  const int64_t unit = levels.units[level];
-  record.coarse = SegmentOf(record, unit, unit, pairs, 0, coarse_batches);
-  record.fine = SegmentOf(record, DivideUp(kFewFineKeys, record.chunk_keys), 1,
-                          pairs, coarse_batches, fine_batches);
-  const auto slots_of = [&](const DecodeSegment& segment) {
-    return int64_t{segment.items} / segment.parts * segment.slots;
-  };
-  record.fine.first_slot = static_cast<int32_t>(slots_of(record.coarse));
-  record.first_item = static_cast<int32_t>(group.num_items);
-  record.first_strand = static_cast<int32_t>(group.num_strands);
-  record.first_slot = static_cast<int32_t>(group.num_slots);
-  record.num_slots =
-      static_cast<int32_t>(slots_of(record.coarse) + slots_of(record.fine));
-  group.combines |= record.num_slots > 0;
-  const int64_t chunks =
-      std::min<int64_t>(record.coarse.unit, record.num_chunks);
-  group.keeps_chunks |= chunks > 1;
-  group.keeps_quads |=
-      record.coarse.unit > kSplitQuad && PartsOf(record, kSplitQuad) > 1;
-  group.num_items += int64_t{record.coarse.items} + record.fine.items;
-  group.num_strands += strands;
-  group.num_slots += record.num_slots;
 }
 
 // 1 unless every strand has the same number of items and a block for each.
@@ -344,7 +247,7 @@ std::vector<DecodeGroup> GroupThinSequences(
           strands_of(record) * (record.key_end - record.key_begin);
       const int64_t rows = std::min(RowsOfTile(group.width),
                                     record.len_q * problem.group_size());
-      const Levels levels = {
+      const DecodeLevels levels = {
           is_few ? std::span<const int64_t>(kFewUnits) : kSplitUnits,
           is_few ? kFewItemKeys : kSplitItemKeys,
           is_few ? 0 : rows * kSlotKeysPerRow, is_few};
@@ -353,10 +256,13 @@ std::vector<DecodeGroup> GroupThinSequences(
           group.combine_blocks,
           static_cast<int>(
               DivideUp(rows, CombineRows(RowOf(group.decode_class).head_dim))));
-      Divide(group, record, problem.num_kv_heads,
-             std::max<int64_t>(
-                 1, group.num_blocks * mine / std::max<int64_t>(1, keys)),
-             levels);
+      DivideRecord(group, record, problem.num_kv_heads,
+                   std::max<int64_t>(
+                       1, group.num_blocks * mine / std::max<int64_t>(1, keys)),
+                   levels);
+    }
+    for (DecodeSequence& record : group.sequences) {
+      record.tails.first_word += static_cast<int32_t>(group.num_strands);
     }
     group.num_blocks = std::min(group.num_blocks, group.num_items);
     // The last block to arrive combines few rows.

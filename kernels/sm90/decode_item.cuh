@@ -47,6 +47,10 @@ struct DecodeItemNumbers {
 };
 
 struct DecodeItem : DecodeItemNumbers {
+  // Few rows, see DecodeTails: 0 = the item neither has a tail nor is one.
+  int tail_chunks = 0;
+  bool is_tail = false;
+  int tail_slot, tail_word;
   const DecodeProblem* problem;
   const DecodeSequence* sequence;
   const CUtensorMap* maps;
@@ -105,8 +109,8 @@ __device__ __forceinline__ DecodeItem ItemOf(const DecodeParams& params,
 }
 
 // kMayCluster: the launch may be one of clusters, whose blocks' items are the
-// parts of one strand.
-template <bool kGrouped, bool kMayCluster>
+// parts of one strand. kTails: it may have tails.
+template <bool kGrouped, bool kMayCluster, bool kTails = false>
 __device__ __forceinline__ DecodeItem FindItem(const DecodeParams& params,
                                                int index, int tile_rows) {
   DecodeItem item;
@@ -116,9 +120,15 @@ __device__ __forceinline__ DecodeItem FindItem(const DecodeParams& params,
   const DecodeSegment& coarse = sequence.coarse;
   const DecodeSegment& fine = sequence.fine;
   int local = index - sequence.first_item;
-  // More rows (kMayCluster) have no fine segments.
-  const bool is_fine = !kMayCluster && local >= coarse.items;
+  // More rows (kMayCluster) have no fine segments. A tail is looked up as the
+  // item that it was cut off.
+  const DecodeTails& tails = sequence.tails;
+  const bool has_tails = kTails && tails.items > 0;
+  item.is_tail = has_tails && local >= coarse.items;
+  const bool is_fine = !kMayCluster && !has_tails && local >= coarse.items;
   if (is_fine) local -= coarse.items;
+  if (item.is_tail) local += tails.first_item - coarse.items;
+  const int tail = local - tails.first_item;
   item.unit = is_fine ? fine.unit : coarse.unit;
   item.parts = is_fine ? fine.parts : coarse.parts;
   item.slots = is_fine ? fine.slots : coarse.slots;
@@ -152,6 +162,14 @@ __device__ __forceinline__ DecodeItem FindItem(const DecodeParams& params,
   const int index_of_all = first_part + part;
   item.chunk_begin = max(sequence.first_chunk, index_of_all * grain);
   item.chunk_end = min(sequence.end_chunk, (index_of_all + 1) * grain);
+  if (has_tails && tail >= 0) {
+    const int cut = item.chunk_end - tails.chunks;
+    (item.is_tail ? item.chunk_begin : item.chunk_end) = cut;
+    item.tail_chunks = tails.chunks;
+    item.tail_slot = sequence.first_slot + tails.first_slot +
+                     tail * (DecodeTails::kKept + tails.chunks);
+    item.tail_word = tails.first_word + tail;
+  }
   item.first_slot =
       sequence.first_slot + first_slot + (batch * pairs + pair) * item.slots;
   item.slot =

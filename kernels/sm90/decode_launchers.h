@@ -16,6 +16,7 @@ struct DecodeLaunch {
   bool merges_by_arrival;  // see DecodeGroup
   bool one_block_per_sm;   // there are no more of them
   bool modifies_scores;    // of some sequence, see DecodeProblem
+  bool has_tails;          // some sequence has, see DecodeTails
   cudaStream_t stream;
 };
 

@@ -84,6 +84,20 @@ struct DecodeSegment {
   int32_t first_slot;  // from the record's
 };
 
+// Few rows: coarse items from number first_item on (of the record's) leave
+// their last `chunks` chunks to an item each, the tails, which come after all
+// others; so blocks that would have one item less than others have work too.
+// A tail's slots, from first_slot on (of the record's): what the item before it
+// holds when it meets its tail, see FewFold, then the tail's chunks.
+struct DecodeTails {
+  static constexpr int kKept = 3;
+  int32_t items;  // 0 = none
+  int32_t first_item;
+  int32_t chunks;
+  int32_t first_slot;
+  int32_t first_word;  // of the launch's arrivals, one a tail
+};
+
 // `batch_count` batch entries of equal bounds. Rows of a KV head's whole group
 // are packed: packed row p is query row p / group_size of head p % group_size.
 // A "strand" is (batch entry, KV head, tile of packed rows); its keys are cut
@@ -112,6 +126,7 @@ struct DecodeSequence {
   // sees. Large pieces first, smaller ones to even out the end (few rows).
   int32_t first_chunk, end_chunk;
   DecodeSegment coarse, fine;
+  DecodeTails tails;  // of coarse; then there is no fine
 };
 
 struct DecodeParams {
@@ -131,7 +146,7 @@ struct DecodeParams {
   float* partials;  // see PartialSlot and FewSlot
   float* scratch;   // more rows: see KeptLevels
   LaunchCounters* counters;
-  // Few rows: a word a strand that counts finished items; more rows:
+  // Few rows: a word a strand and tail that counts finished items; more rows:
   // kArrivalWords, see ArrivalBoard. Zero in between.
   uint32_t* arrivals;
   int32_t* repair_flag;

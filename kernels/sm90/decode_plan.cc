@@ -46,7 +46,7 @@ int64_t ControlBytes(const DecodeGroup& group) {
   const int64_t words = is_few                    ? 1
                         : group.merges_by_arrival ? kArrivalWords
                                                   : 0;
-  const int64_t arrivals = words * group.num_strands;
+  const int64_t arrivals = words * (group.num_strands + group.num_tails);
   return sizeof(LaunchCounters) +
          (arrivals * static_cast<int64_t>(sizeof(uint32_t)) + 15) / 16 * 16;
 }
@@ -270,6 +270,7 @@ absl::Status DecodePlan::LaunchGroup(const DecodeGroup& group,
   launch.merges_by_arrival = group.merges_by_arrival;
   launch.one_block_per_sm = group.num_blocks <= num_sms_;
   launch.modifies_scores = group.modifies_scores;
+  launch.has_tails = group.num_tails > 0;
   params.combine_blocks = group.combine_blocks;
   launch.stream = stream;
   const cudaError_t error = LauncherOf(group)(params, launch);

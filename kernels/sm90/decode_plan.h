@@ -40,6 +40,7 @@ struct DecodeGroup {
   std::vector<DecodeSequence> sequences;
   int64_t num_items = 0;
   int64_t num_strands = 0;
+  int64_t num_tails = 0;  // few rows, see DecodeTails
   int64_t num_slots = 0;
   int64_t num_blocks = 0;  // that share the items
   // More rows: some strand has several items, some item several chunks, or

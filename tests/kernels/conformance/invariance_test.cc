@@ -166,6 +166,27 @@ TEST_P(InvarianceTest, CutsAtBatchAndKvHeadBordersDoNotChangeABit) {
   }
 }
 
+// More sequences than multiprocessors, not twice as many.
+TEST_P(InvarianceTest, AnUnevenLastRoundDoesNotChangeABit) {
+  for (const int64_t len_kv : {1100, 2048}) {
+    ProblemOptions options;
+    options.dtype = dtype(len_kv);
+    options.batch = is_gpu() ? PropertiesFor(kernel()).num_sms * 15 / 8 : 5;
+    options.num_q_heads = 4;
+    options.num_kv_heads = 1;
+    options.seqlen_q = 1;
+    options.seqlen_kv = len_kv;
+    options.sinks = true;
+    HostProblem problem(options);
+    if (!Run(problem)) continue;
+    EXPECT_TRUE(MatchesOracle(problem));
+    const std::vector<uint8_t> whole = problem.AnswerBytes();
+    const RunOptions cut = {.cut_batch = options.batch / 2};
+    ASSERT_TRUE(Run(problem, cut));
+    ASSERT_TRUE(SameAnswer(problem, whole)) << len_kv << " keys";
+  }
+}
+
 TEST_P(InvarianceTest, ManyKvHeadsCutUnevenly) {
   for (const int64_t len_q : {1, 100}) {
     ProblemOptions options;

@@ -52,13 +52,56 @@ TEST(DecodeGroupsTest, ManyRequestsFoldMostChunksInOneBlockEach) {
   EXPECT_EQ(record.coarse.parts, 1);
   EXPECT_EQ(record.coarse.slots, 0);
   EXPECT_EQ(record.coarse.items, 120 * 8);
-  // The last are cut finer: four chunks of 128 keys an item, a slot each.
+  // The last are cut to octets of 128 keys a chunk.
   EXPECT_EQ(record.fine.first_batch, 120);
-  EXPECT_EQ(record.fine.grain, 4);
-  EXPECT_EQ(record.fine.parts, 4);
-  EXPECT_EQ(record.fine.unit, 1);
-  EXPECT_EQ(record.fine.slots, 16);
-  EXPECT_EQ(groups[0].num_slots, 8 * 8 * 16);
+  EXPECT_EQ(record.fine.grain, kFewOctet);
+  EXPECT_EQ(record.fine.parts, 2);
+  EXPECT_EQ(record.fine.unit, kFewOctet);
+  EXPECT_EQ(record.fine.slots, 2);
+  EXPECT_EQ(groups[0].num_slots, 8 * 8 * 2);
+  EXPECT_EQ(groups[0].num_tails, 0);
+  // Where octets are long, to two chunks of 256 keys, a slot each.
+  const DecodeGroup longer = Group({Decode(128, 1, 4096)})[0];
+  EXPECT_EQ(longer.sequences[0].fine.grain, 2);
+  EXPECT_EQ(longer.sequences[0].fine.unit, 1);
+  EXPECT_EQ(longer.sequences[0].fine.slots, 16);
+}
+
+// 256 items on 132 blocks: 124 blocks have two, and their second item leaves a
+// sixteenth to those that have one.
+TEST(DecodeGroupsTest, TailsEvenOutTheLastRound) {
+  const DecodeGroup whole = Group({Decode(32, 1, 8192)})[0];
+  const DecodeSequence& strands = whole.sequences[0];
+  EXPECT_EQ(strands.coarse.items, 256);
+  EXPECT_EQ(strands.coarse.parts, 1);
+  EXPECT_EQ(strands.fine.items, 0);
+  EXPECT_EQ(strands.tails.items, 124);
+  EXPECT_EQ(strands.tails.first_item, kSms);
+  EXPECT_EQ(strands.tails.chunks, 1);
+  EXPECT_EQ(strands.tails.first_slot, 0);
+  EXPECT_EQ(strands.tails.first_word, 256);  // after the strands'
+  EXPECT_EQ(whole.num_tails, 124);
+  EXPECT_EQ(whole.num_slots, 124 * (DecodeTails::kKept + 1));
+
+  // Items that are a part of a strand have tails just so.
+  const DecodeGroup groups = Group({Decode(8, 1, 32768)})[0];
+  const DecodeSequence& parts = groups.sequences[0];
+  EXPECT_EQ(parts.coarse.parts, 4);
+  EXPECT_EQ(parts.coarse.unit, kFewGroup);
+  EXPECT_EQ(parts.tails.items, 124);
+  EXPECT_EQ(parts.tails.chunks, 2);
+  EXPECT_EQ(parts.tails.first_slot, 256);  // after the strands' slots
+  EXPECT_EQ(parts.tails.first_word, 64);
+  EXPECT_EQ(groups.num_slots, 256 + 124 * (DecodeTails::kKept + 2));
+
+  // One round or less, an even last round, a last round of few items, items of
+  // unequal lengths, more rows: none.
+  for (const AttentionProblem& problem :
+       {Decode(16, 1, 8192), Decode(33, 1, 8192), Decode(20, 1, 8192),
+        Decode(8, 1, 32768 - 4096), Decode(32, 16, 8192)}) {
+    EXPECT_EQ(Group({problem})[0].num_tails, 0)
+        << problem.batch << " x " << problem.sequences[0].len_kv;
+  }
 }
 
 TEST(DecodeGroupsTest, MoreRowsFoldAsMuchInABlockAsKeepsAllBusy) {
@@ -221,6 +264,7 @@ TEST(DecodeGroupsTest, SlotsAndItemsOfMixedRequestsDoNotOverlap) {
     int64_t items = 0;
     int64_t strands = 0;
     int64_t slots = 0;
+    int64_t words = group.num_strands;
     for (const DecodeSequence& record : group.sequences) {
       EXPECT_EQ(record.first_item, items);
       EXPECT_EQ(record.first_strand, strands);
@@ -228,7 +272,12 @@ TEST(DecodeGroupsTest, SlotsAndItemsOfMixedRequestsDoNotOverlap) {
       const int64_t of_record =
           int64_t{record.batch_count} * 8 * record.row_tiles;
       if (group.width == DecodeWidth::kFew) {
-        items += record.coarse.items + record.fine.items;
+        items += record.coarse.items + record.fine.items + record.tails.items;
+        if (record.tails.items > 0) {
+          EXPECT_EQ(record.tails.first_word, words);
+          EXPECT_EQ(record.fine.items, 0);
+        }
+        words += record.tails.items;
       } else {
         EXPECT_EQ(record.fine.items, 0);
         EXPECT_EQ(record.coarse.items, of_record * record.coarse.parts);
@@ -242,6 +291,7 @@ TEST(DecodeGroupsTest, SlotsAndItemsOfMixedRequestsDoNotOverlap) {
     EXPECT_EQ(group.num_items, items);
     EXPECT_EQ(group.num_strands, strands);
     EXPECT_EQ(group.num_slots, slots);
+    EXPECT_EQ(group.num_strands + group.num_tails, words);
   }
 }
 

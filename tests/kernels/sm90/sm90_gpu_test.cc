@@ -321,6 +321,41 @@ TEST_F(Sm90Test, DecodeCutOrWholeSameBits) {
   }
 }
 
+// An item and the tail that was cut off it (see DecodeTails), whichever is done
+// first: with few free multiprocessors the items all are. Strands that are one
+// item, and strands of several; cut in half there are no tails.
+TEST_F(Sm90Test, ItemsMeetTheirTailsInEitherOrder) {
+  const int64_t num_sms = PropertiesFor("sm90").num_sms;
+  for (const auto& [batch, len_kv] :
+       {std::pair<int64_t, int64_t>{num_sms * 15 / 8, 1100},
+        {num_sms * 15 / 8, 2048},
+        {num_sms * 15 / 32, 16384}}) {
+    for (const int64_t head_dim : {64, 128}) {
+      if (head_dim == 128 && len_kv > 2048) continue;  // much memory
+      ProblemOptions options = Bf16(head_dim, 1, len_kv);
+      options.batch = batch;
+      options.num_q_heads = 8;
+      options.num_kv_heads = 1;
+      HostProblem problem(options);
+      HostProblem* pointer = &problem;
+      auto runner = AttentionRunner::Create("sm90", {&pointer, 1});
+      ASSERT_TRUE(runner.ok()) << runner.status();
+      RunOptions cut;
+      cut.cut_batch = batch / 2;
+      ASSERT_TRUE(RunAlone("sm90", problem, cut).ok());
+      const std::vector<uint8_t> uncut = problem.AnswerBytes();
+      for (int i = 0; i < 100; ++i) {
+        ASSERT_TRUE((*runner)->Run().ok());
+        ASSERT_TRUE(SameAnswer(problem, uncut)) << len_kv << " keys";
+      }
+      const absl::Status status =
+          (*runner)->RunBesideHeldMultiprocessors(num_sms - 8);
+      ASSERT_TRUE(status.ok()) << status;
+      EXPECT_TRUE(SameAnswer(problem, uncut)) << len_kv << " keys, 8 free";
+    }
+  }
+}
+
 TEST_F(Sm90Test, ThousandDecodeRunsOneAnswer) {
   for (const int64_t len_q : {1, 4, 16}) {
     // 8 and 12 chunks: a cluster and the combining kernel, if many rows.
