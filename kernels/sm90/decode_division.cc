@@ -48,7 +48,8 @@ DecodeSegment SegmentOf(const DecodeSequence& record, int64_t grain,
 // Of the coarse segment's `items` on `num_blocks` blocks some have one more
 // than others. These last ones leave so much of their ends to blocks without
 // one that all have the same: multiprocessors share what leads to memory in
-// groups, so memory is busy to the end only if all of them are.
+// groups, so memory is busy to the end only if all of them are. None unless all
+// items are equally long.
 DecodeTails TailsOf(const DecodeSequence& record, int64_t items,
                     int64_t num_blocks) {
   const int64_t unit = std::min(record.coarse.grain, record.num_chunks);
@@ -56,8 +57,8 @@ DecodeTails TailsOf(const DecodeSequence& record, int64_t items,
   const int64_t chunks =
       (unit * (num_blocks - rest) + num_blocks / 2) / num_blocks;
   const bool are_equal =
-      unit == record.num_chunks ||
-      (record.first_chunk % unit == 0 && record.num_chunks % unit == 0);
+      record.first_chunk == 0 &&
+      (record.coarse.parts == 1 || record.num_chunks % unit == 0);
   DecodeTails tails = {};
   if (items < num_blocks || !are_equal || chunks == 0 ||
       chunks * kFewLargestTail > unit) {
@@ -112,7 +113,7 @@ void DivideRecord(DecodeGroup& group, DecodeSequence& record, int64_t heads,
   record.fine = SegmentOf(
       record, by_octets ? kFewOctet : DivideUp(kFewFineKeys, record.chunk_keys),
       by_octets ? kFewOctet : 1, pairs, coarse_batches, fine_batches);
-  if (levels.evens_out && !has_fine) {
+  if (levels.may_have_tails && !has_fine) {
     record.tails = TailsOf(record, strands * parts, num_blocks);
   }
   const auto slots_of = [&](const DecodeSegment& segment) {
@@ -123,7 +124,7 @@ void DivideRecord(DecodeGroup& group, DecodeSequence& record, int64_t heads,
   record.first_strand = static_cast<int32_t>(group.num_strands);
   record.first_slot = static_cast<int32_t>(group.num_slots);
   record.tails.first_slot = static_cast<int32_t>(slots_of(record.coarse));
-  record.tails.first_word = static_cast<int32_t>(group.num_tails);
+  record.tails.first_word = static_cast<int32_t>(strands);
   record.num_slots = static_cast<int32_t>(
       slots_of(record.coarse) + slots_of(record.fine) +
       int64_t{record.tails.items} * (DecodeTails::kKept + record.tails.chunks));

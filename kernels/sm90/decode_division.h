@@ -15,13 +15,13 @@ struct DecodeLevels {
   std::span<const int64_t> units;  // the largest first, 1 last
   int64_t item_keys;
   int64_t slot_keys;
-  bool evens_out;  // few rows: so that blocks end together, see kFewFineKeys
+  bool evens_out;       // few rows: the last items of many are shorter
+  bool may_have_tails;  // few rows, see DecodeTails
 };
 
 // Sets the record's segments, tails, slots and strands and adds them to
 // `group`: items of the level that takes the least time on `num_blocks` blocks
-// that have the record to themselves. `heads`: KV heads. tails.first_word
-// counts from the group's first tail.
+// that have the record to themselves. `heads`: KV heads.
 void DivideRecord(DecodeGroup& group, DecodeSequence& record, int64_t heads,
                   int64_t num_blocks, const DecodeLevels& levels);
 

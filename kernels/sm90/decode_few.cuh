@@ -6,15 +6,15 @@
 //    nothing. At d 128 a key costs 512 bytes, 24 clocks of an SM's share of 4.8
 //    TB/s; 8 rows cost 5 clocks of shared memory and 2 of tensor cores.
 // 2. Work. A block an SM. Its producer takes items (a chunk, an octet, a
-//    group or a whole strand, see DecodeSegment) from the launch's queue and
-//    loads their keys, in blocks of 64, one item after the other without a
-//    pause: some 190 KB are in flight whatever the consumers do. Eight warps
-//    take 16 keys of a block each, in no step with each other.
+//    group or a whole strand, see DecodeSegment, or the tail of one, see
+//    DecodeTails) from the launch's queue and loads their keys, in blocks of
+//    64, one item after the other: 160 KB are in flight whatever the consumers
+//    do. Eight warps take 16 keys of a block each, in no step with each other.
 // 3. Folding. A warp folds its keys of one chunk from nothing; at the chunk's
 //    end the warps' results are merged through shared memory, then chunks to
 //    octets, groups and the strand (FewFold). An item that is part of a strand
-//    stores what it has; the last one to arrive folds all in the same order:
-//    who computed what changes no bit.
+//    stores what it has; the last one to arrive folds all in the same order,
+//    and so do an item and its tail: who computed what changes no bit.
 // 4. Barriers (phase 0 first; "empty" is waited for with parity 1 at first):
 //      k/v_full    1 arrival + bytes                  consumers wait
 //      empty       1 a consumer warp                  producer waits

@@ -43,7 +43,9 @@ class FewMeeting {
     return storage_.is_last;
   }
 
-  // As ArrivesLast, but if others are still to come nothing is announced.
+  // As ArrivesLast, but if others are still to come nothing is announced. The
+  // block has met at a barrier since it last asked (at a chunk's end,
+  // PutWarps).
   __device__ __forceinline__ bool IsLast(int word, int parts) const {
     if (threadIdx.x == 0) {
       uint32_t* const count = params.arrivals + word;

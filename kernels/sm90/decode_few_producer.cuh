@@ -54,9 +54,10 @@ class DecodeFewProducer {
     items_.Advance();
   }
 
-  // Lane 0: the next item's number, asked for kAskAhead keys before the end:
-  // not later, since under load the answer takes some 5 us, and not earlier,
-  // since the item then waits while other blocks run out of work.
+  // Lane 0: the next item's number, asked for kAskAhead keys before the end,
+  // not at the start: it would wait for this item while other blocks run out of
+  // work. The warp waits for the answer, up to 5 us under load (ptxas gathers
+  // a warp's atomics), while what the ring holds is used up.
   __device__ __forceinline__ int LoadItem(const DecodeItem& item, bool queues) {
     if constexpr (kGrouped) {
       ptx::fence_tensormap_acquire(item.maps + kDecodeMapK);

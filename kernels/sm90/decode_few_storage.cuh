@@ -23,7 +23,7 @@ struct alignas(1024) DecodeFewStorage {
   uint64_t q_full[2], q_empty[2];
   uint64_t merge_empty;
   int32_t item[2];  // of the launch; -1 = no more
-  int32_t is_last;  // all other items of the strand are done
+  int32_t is_last;  // whom the block meets is done, see FewMeeting
 };
 
 }  // namespace attendant::kernels::sm90

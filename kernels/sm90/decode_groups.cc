@@ -250,7 +250,10 @@ std::vector<DecodeGroup> GroupThinSequences(
       const DecodeLevels levels = {
           is_few ? std::span<const int64_t>(kFewUnits) : kSplitUnits,
           is_few ? kFewItemKeys : kSplitItemKeys,
-          is_few ? 0 : rows * kSlotKeysPerRow, is_few};
+          is_few ? 0 : rows * kSlotKeysPerRow, is_few,
+          // Of several records the first one's would not come last.
+          is_few && group.sequences.size() == 1 &&
+              MayHaveTails(RowOf(group.decode_class).head_dim)};
       group.modifies_scores |= ModifiesScores(problem);
       group.combine_blocks = std::max<int>(
           group.combine_blocks,
@@ -260,9 +263,6 @@ std::vector<DecodeGroup> GroupThinSequences(
                    std::max<int64_t>(
                        1, group.num_blocks * mine / std::max<int64_t>(1, keys)),
                    levels);
-    }
-    for (DecodeSequence& record : group.sequences) {
-      record.tails.first_word += static_cast<int32_t>(group.num_strands);
     }
     group.num_blocks = std::min(group.num_blocks, group.num_items);
     // The last block to arrive combines few rows.

@@ -130,9 +130,12 @@ template <typename Shape, typename Element, bool kGrouped>
 cudaError_t LaunchDecodeFew(const DecodeParams& params,
                             const DecodeLaunch& launch) {
   constexpr int kBytes = sizeof(DecodeFewStorage<Shape>);
-  const auto kernel = launch.has_tails
-                          ? DecodeFewKernel<Shape, Element, kGrouped, true>
-                          : DecodeFewKernel<Shape, Element, kGrouped, false>;
+  auto kernel = DecodeFewKernel<Shape, Element, kGrouped, false>;
+  if constexpr (MayHaveTails(Shape::kHeadDim)) {
+    if (launch.has_tails) {
+      kernel = DecodeFewKernel<Shape, Element, kGrouped, true>;
+    }
+  }
   const cudaError_t error = TakeSharedMemory(kernel, kBytes);
   if (error != cudaSuccess) return error;
   kernel<<<launch.blocks, Shape::kThreads, kBytes, launch.stream>>>(params);

@@ -84,11 +84,11 @@ struct DecodeSegment {
   int32_t first_slot;  // from the record's
 };
 
-// Few rows: coarse items from number first_item on (of the record's) leave
-// their last `chunks` chunks to an item each, the tails, which come after all
-// others; so blocks that would have one item less than others have work too.
-// A tail's slots, from first_slot on (of the record's): what the item before it
-// holds when it meets its tail, see FewFold, then the tail's chunks.
+// Few rows, of a launch's only record: coarse items from number first_item on
+// leave their last `chunks` chunks to an item each, the tails, which come after
+// all others; so blocks that would have one item less than others have work
+// too. A tail's slots, from first_slot on (of the record's): what the item
+// before it holds when it meets its tail, see FewFold, then the tail's chunks.
 struct DecodeTails {
   static constexpr int kKept = 3;
   int32_t items;  // 0 = none

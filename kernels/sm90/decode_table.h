@@ -72,6 +72,10 @@ struct DecodeFewShape {
   static constexpr int kThreads = kConsumers + 64;
 };
 
+// Of the shape with this head size: whether launches may have tails, see
+// DecodeTails. At 256 they are unmeasured.
+constexpr bool MayHaveTails(int head_dim) { return head_dim <= 128; }
+
 using DecodeFew64 = DecodeFewShape<64, 12>;
 using DecodeFew128 = DecodeFewShape<128, 5>;
 using DecodeFew256 = DecodeFewShape<256, 2>;
