@@ -15,8 +15,6 @@ constexpr int64_t kFewFineKeys = 512;
 // Where they get fewer, tails of at most 1 / kFewLargestTail of an item.
 constexpr int64_t kFewLargestTail = 4;
 
-int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Items of `unit` chunks (at multiples of `unit`) of one strand.
 int64_t PartsOf(const DecodeSequence& record, int64_t unit) {
   return record.num_chunks == 0

@@ -9,6 +9,8 @@
 
 namespace attendant::kernels::sm90 {
 
+inline int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 // Of how many chunks items may be, and what they cost in the time that a key's
 // K and V take: an item beside its keys, and a slot.
 struct DecodeLevels {

@@ -33,7 +33,6 @@ constexpr int64_t kWholeStrand = int64_t{1} << 28;  // chunks: all
 constexpr int64_t kFewUnits[] = {kWholeStrand, kFewGroup, kFewOctet, 1};
 constexpr int64_t kSplitUnits[] = {kWholeStrand, kSplitOctet, kSplitQuad, 1};
 
-int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t RoundUp(int64_t a, int64_t b) { return DivideUp(a, b) * b; }
 
 int64_t PackedRows(const AttentionProblem& problem, int64_t len_q) {
